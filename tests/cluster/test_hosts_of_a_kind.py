@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from loopscale.cluster.base import Cluster, trials_on
+from loopscale.cluster.base import Cluster, Submission, trials_on
 from loopscale.cluster.files import load_cluster
 from loopscale.cluster.preflight import known_hosts, remarks_on_hosts
 from loopscale.cluster.ray import Ray
@@ -72,6 +72,10 @@ def test_gpus_that_the_hosts_lack_are_one_line():
     assert remark.startswith("no host of slurm holds a trial (64 CPU)")
 
 
+def submission(cluster: str) -> Submission:
+    return Submission("mine-1", "mine", cluster, "running")
+
+
 class Head(http.server.BaseHTTPRequestHandler):
     """Answers as the head of a Ray cluster does."""
 
@@ -98,7 +102,7 @@ def head() -> Iterator[str]:
 def test_a_running_ray_cluster_is_asked_for_its_hosts(head: str, monkeypatch: pytest.MonkeyPatch):
     gone = {"state": "DEAD", "resources_total": {"CPU": 64.0}}
     Head.nodes = [gone] + [
-        {"state": "ALIVE", "resources_total": {"CPU": cpus, "memory": 8 * 2.0**30}}
+        {"state": "ALIVE", "node_name": f"h{cpus:g}", "resources_total": {"CPU": cpus, "memory": 8 * 2.0**30}}
         for cpus in (0.0, 4.0, 2.0)
     ]
     lab = Ray.model_validate({"address": head})
@@ -106,6 +110,11 @@ def test_a_running_ray_cluster_is_asked_for_its_hosts(head: str, monkeypatch: py
     hosts, remarks = known_hosts("lab", lab, ONE_CORE)
     assert (trials_on(hosts), remarks) == (6, [])
     assert trials_on(lab.hosts("lab", {"cpu": 1.0, "memory": 4.0})) == 4
+    assert [(host.name, host.state, host.holds) for host in lab.host_states(submission("lab"))] == [
+        ("h0", "alive", "8 GiB"),
+        ("h4", "alive", "4 CPUs, 8 GiB"),
+        ("h2", "alive", "2 CPUs, 8 GiB"),
+    ]
     planned = plan(Study.parse(STUDY, "mine"), rate=1e6, cluster=None)
     assert planned.held is None
 

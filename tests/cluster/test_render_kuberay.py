@@ -12,7 +12,7 @@ import yaml
 
 from loopscale.cluster.base import ClusterError, Request, trials_per_machine
 from loopscale.cluster.commands import run_command
-from loopscale.cluster.kuberay import KubeRay, submission_of_rayjob, waiting_reasons
+from loopscale.cluster.kuberay import KubeRay, pod_states, submission_of_rayjob, waiting_reasons
 from loopscale.cluster.kuberay_manifests import NAME_CHARACTERS, rayjob_name
 from tests.cluster.wanted import HOSTILE, TEXT, request
 
@@ -346,15 +346,24 @@ def test_the_reason_of_a_waiting_pod_is_the_detail_of_the_study():
     waiting = {"reason": "ImagePullBackOff", "message": 'Back-off pulling image\n "loopscale:1"'}
     pods = [
         {
-            "metadata": {"labels": {"ray.io/cluster": "one"}},
+            "metadata": {"name": "head-1", "labels": {"ray.io/cluster": "one"}},
+            "spec": {"nodeName": "metal-7"},
             "status": {"containerStatuses": [{"state": {"waiting": waiting}}]},
         },
         {
-            "metadata": {"labels": {"ray.io/cluster": "two"}},
-            "status": {"conditions": [{"reason": "Unschedulable", "message": "0/3 nodes are available"}]},
+            "metadata": {"name": "worker-2", "labels": {"ray.io/cluster": "two"}},
+            "status": {
+                "phase": "Pending",
+                "conditions": [{"reason": "Unschedulable", "message": "0/3 nodes are available"}],
+            },
         },
     ]
     assert waiting_reasons(pods) == {
         "one": 'ImagePullBackOff: Back-off pulling image "loopscale:1"',
         "two": "Unschedulable: 0/3 nodes are available",
     }
+    head, worker = pod_states(pods)
+    assert (head.name, head.state, head.holds) == ("head-1", "unknown", "on metal-7")
+    assert head.reason == 'ImagePullBackOff: Back-off pulling image "loopscale:1"'
+    assert (worker.name, worker.state, worker.holds) == ("worker-2", "pending", "")
+    assert worker.reason == "Unschedulable: 0/3 nodes are available"

@@ -50,7 +50,13 @@ def cluster(there: Site, **more: object) -> Slurm:
         *keys,
     ]
     settings = {"folder": f"{root}/shared/it is shared", "python": sys.executable, "setup": setup}
-    settings |= {"mode": "elastic", "nodes": 3, "cpus_per_task": 1, "partition": "work", "time": "30"}
+    settings |= {
+        "mode": "elastic",
+        "nodes": 3,
+        "cpus_per_task": 1,
+        "partition": "work",
+        "time_limit": "30 min",
+    }
     settings |= {"driver": {"cpus": 1, "memory_gib": None, "partition": "driver"}, "idle_seconds": 15}
     return Slurm.model_validate(settings | more)
 
@@ -116,6 +122,14 @@ def test_worker_jobs_start_late_leave_and_die_and_the_study_is_complete_and_exac
         assert len([job for job in there.jobs() if job[2] == "PENDING"]) == 2, (
             "two worker jobs wait for hosts"
         )
+        hosts = elastic.host_states(made)
+        assert [host.holds.rpartition(" ")[0] for host in hosts if host.state == "running"].count(
+            "driver"
+        ) == 1
+        waiting = [host for host in hosts if host.state == "pending"]
+        assert [host.holds.startswith("worker job ") for host in waiting] == [True, True]
+        assert all(host.reason for host in waiting), "Slurm says why a job waits"
+        assert {host.name for host in hosts} >= {"w1"}
         there.start("w2")
         there.start("w3")
         until(lambda: runs(saves(there, "w2") and saves(there, "w3")), 200, "the late hosts train")

@@ -19,19 +19,21 @@ from loopscale.cli.options import (
     check_rate,
     open_store,
     parse_assignments,
+    records_of,
     store_place,
 )
 from loopscale.cli.output import (
     first_few,
     format_bytes,
     format_duration,
-    format_outcomes,
     say,
     show_json,
     show_table,
     show_verbatim,
     tell,
 )
+from loopscale.cli.progress import progress_of, show_progress
+from loopscale.cli.trial_log import show_trial_log
 from loopscale.core.temporary import temporary_folder
 
 if TYPE_CHECKING:  # see loopscale.cli
@@ -150,7 +152,10 @@ def status(
     store: StoreOption = None,
     storage: StorageOption = None,
 ) -> None:
-    """List what was submitted to a cluster, and what runs here. For one study, also its trials and its spent budget.
+    """List what was submitted to a cluster, and what runs here.
+
+    For one study, also its trials and its spent budget, its hosts with the reason of those that wait, and what each
+    worker trains.
 
     [bold]Example[/bold]  loopscale status quickstart --cluster lab
     """
@@ -159,15 +164,14 @@ def status(
         show_submissions(name, target, as_json)
         return
     submission = _latest_submission(name, target, study)
-    progress = _progress(target, submission.study)
+    progress = progress_of(target, submission)
     if as_json:
         show_json(submission.document() | progress)
         return
     show_table(["id", "state", "since", "took"], [_row(submission)])
     if submission.detail:
         say(submission.detail)
-    for line in _progress_lines(progress):
-        say(line)
+    show_progress(progress)
 
 
 def show_submissions(name: str, cluster: "Cluster", as_json: bool) -> None:
@@ -190,66 +194,32 @@ def _row(submission: "Submission") -> list[Any]:
     return [submission.id, submission.state, since, took]
 
 
-def records_of(cluster: "Cluster") -> "Store":
-    """The store of a cluster's studies, from here. Raises StoreError."""
-    from loopscale.records.stores.opening import open_store
-
-    remote = bool(cluster.store and "://" in cluster.store)
-    return open_store(cluster.store, None if remote else cluster.storage)
-
-
-def _progress(cluster: "Cluster", study: str) -> dict[str, Any]:
-    """The progress in the study's records; if this machine cannot read them, the reason."""
-    from loopscale.interface.listing import TRIALS_SQL, trial_counts
-    from loopscale.records.mirror import Mirror
-    from loopscale.records.model import StoreError
-    from loopscale.records.study_records import spending_of
-
-    try:
-        store = records_of(cluster)
-        mirror = Mirror(store)
-        mirror.sync()
-        rows = mirror.query("SELECT study, cells FROM studies").to_pylist()
-        recorded = next((row for row in rows if row["study"] == study), {"study": study, "cells": None})
-        counts = trial_counts(recorded, mirror.query(TRIALS_SQL).to_pylist())
-        spending = spending_of(store, study)
-    except StoreError as problem:
-        return {"records": str(problem)}
-    return {
-        "outcomes": dict(counts.outcomes),
-        "error": counts.error,
-        "spent": spending.used,
-        "budget": spending.budget,
-    }
-
-
-def _progress_lines(progress: dict[str, Any]) -> list[str]:
-    from loopscale.records.study_records import Spending
-
-    if "records" in progress:
-        return [f"this machine cannot read its records: {progress['records']}"]
-    lines = [f"trials: {format_outcomes(progress['outcomes']) or 'none yet'}"]
-    if progress["error"] is not None:
-        lines.append(f"lowest error so far: {progress['error']:.4g}")
-    if progress["spent"]:
-        lines.append(f"used {Spending(progress['spent'], progress['budget'])}")
-    return lines
-
-
 def logs(
     context: typer.Context,
     study: StudyArgument,
+    trial: Annotated[
+        str | None,
+        typer.Option(
+            "--trial", metavar="KEY", help="Print the output of this trial, from here or a cluster."
+        ),
+    ] = None,
     cluster: ClusterOption = None,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Print new output until the study ends.")
+        bool, typer.Option("--follow", "-f", help="Print new output until the study, or the trial, ends.")
     ] = False,
     store: StoreOption = None,
     storage: StorageOption = None,
 ) -> None:
     """Print the output of a study's driver. Ctrl-C ends this command; the study goes on.
 
+    With --trial, print the validations of one trial and what the trial has printed, also after its host is gone. The
+    last seconds before a crash may be missing.
+
     [bold]Example[/bold]  loopscale logs -f quickstart --cluster lab
     """
+    if trial is not None:
+        show_trial_log(_store_of(context, cluster, store, storage), study, trial, follow)
+        return
     name, target = cluster_from_options(context, cluster, store, storage)
     for text in target.logs(_latest_submission(name, target, study), follow):
         sys.stdout.write(text)
@@ -276,13 +246,7 @@ def stop(
     [bold]Example[/bold]  loopscale stop quickstart --cluster lab
     """
     if trial is not None:
-        place = vars(cluster_from_options(context, cluster, store, storage)[1]) if cluster else {}
-        _stop_trial(
-            open_store(context, place.get("store") or store, place.get("storage") or storage),
-            study,
-            trial,
-            as_json,
-        )
+        _stop_trial(_store_of(context, cluster, store, storage), study, trial, as_json)
         return
     from loopscale.cluster.base import ENDED
     from loopscale.cluster.local import STARTED_BY_RUN
@@ -308,6 +272,12 @@ def stop(
         say(f"{submission.id} does not run: it has {submission.state}")
 
 
+def _store_of(context: typer.Context, cluster: str | None, store: str | None, storage: str | None) -> "Store":
+    """The store with the records of a cluster's studies, or of the studies that run here. Raises StoreError."""
+    place = vars(cluster_from_options(context, cluster, store, storage)[1]) if cluster else {}
+    return open_store(context, place.get("store") or store, place.get("storage") or storage)
+
+
 def _recorded_options(cluster: "Cluster", study: str) -> list[str]:
     """The options that changed the study's file in its last run; none if this machine cannot read the records."""
     from loopscale.records.model import NO_OPTIONS, OPTIONS, StoreError
@@ -324,10 +294,12 @@ def _stop_trial(store: "Store", study: str, beginning: str, as_json: bool) -> No
     """Ask the study's driver to end the trial whose key begins so."""
     from loopscale.notation.files import recorded_name
     from loopscale.records.model import OVER
-    from loopscale.records.stop_requests import request_stop, stopped_trial
+    from loopscale.records.stop_requests import request_stop
+    from loopscale.records.study_records import trial_named
 
     name = recorded_name(study)
-    key, outcome = stopped_trial(store, name, beginning)
+    record = trial_named(store, name, beginning)
+    key, outcome = record.key, record.outcome
     if over := outcome in OVER:
         line = f"{key} does not run: it has {outcome.replace('_', ' ')}"
     else:

@@ -9,6 +9,7 @@ import typer
 from loopscale.cli.errors import UsageError
 
 if TYPE_CHECKING:  # see loopscale.cli
+    from loopscale.cluster.base import Cluster
     from loopscale.records.stores.base import Store
 
 
@@ -128,3 +129,11 @@ def check_rate(rate: float | None) -> None:
     """Raises UsageError for a --rate that is not finite and above 0."""
     if rate is not None and not 0 < rate < math.inf:
         raise UsageError(f"--rate {rate} is no speed; give FLOP/s above 0, such as 2e12")
+
+
+def records_of(cluster: "Cluster") -> "Store":
+    """The store of a cluster's studies, from here. Raises StoreError."""
+    from loopscale.records.stores import opening
+
+    remote = bool(cluster.store and "://" in cluster.store)
+    return opening.open_store(cluster.store, None if remote else cluster.storage)

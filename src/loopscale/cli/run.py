@@ -103,7 +103,8 @@ def command(
     words: tuple[str, ...] = (study,)
     places = [f"--{name}={value}" for name, value in (("store", store), ("storage", storage)) if value]
     try:
-        from loopscale.records.stop_requests import stopped_trial, withdraw_stop
+        from loopscale.records.stop_requests import withdraw_stop
+        from loopscale.records.study_records import trial_named
         from loopscale.studies.spec import Study
 
         loaded = Study.load(study, changes)
@@ -113,7 +114,7 @@ def command(
         words = loaded.words
         for beginning in again or ():
             records = open_store(context, store, storage, create=True)
-            withdraw_stop(records, loaded.name, stopped_trial(records, loaded.name, beginning)[0])
+            withdraw_stop(records, loaded.name, trial_named(records, loaded.name, beginning).key)
         with _live_page(place, port) if watch else nullcontext() as page:
             summary = running.run(
                 loaded,

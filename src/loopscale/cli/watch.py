@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from loopscale.cli.clusters import cluster_from_options, complete_cluster, records_of
-from loopscale.cli.options import StorageOption, StoreOption, StudyArgument, open_store
+from loopscale.cli.clusters import cluster_from_options, complete_cluster
+from loopscale.cli.options import StorageOption, StoreOption, StudyArgument, open_store, records_of
 from loopscale.cli.output import say
 
 PortOption = Annotated[

@@ -112,6 +112,19 @@ class ClusterProblem:
     text: str
 
 
+@dataclass(frozen=True)
+class HostState:
+    """A host of a cluster now, or a job that waits to become one."""
+
+    name: str
+    state: str
+    """A word of the cluster's own, such as `running` or `pending`."""
+    holds: str = ""
+    """The resources that trials can use there, or the place, in words."""
+    reason: str = ""
+    """Why the host waits; empty for a host that runs."""
+
+
 class Cluster(Family, package="loopscale.cluster"):
     """The settings and the operations that all kinds of clusters share."""
 
@@ -182,6 +195,13 @@ class Cluster(Family, package="loopscale.cluster"):
 
         `trial` has the resources of one trial: cpu, gpu, memory (GiB). Raises ClusterError if the cluster was asked
         and does not answer.
+        """
+        return ()
+
+    def host_states(self, submission: Submission) -> tuple[HostState, ...]:
+        """The hosts that run or wait for a submission that has not ended; empty if this machine cannot know them.
+
+        Raises ClusterError if the cluster was asked and does not answer.
         """
         return ()
 

@@ -25,6 +25,7 @@ from loopscale.cluster.base import (
     ENDED,
     ClusterError,
     ClusterProblem,
+    HostState,
     Request,
     Submission,
     SubmissionState,
@@ -140,6 +141,16 @@ class KubeRay(KubeRaySettings, kind="kuberay"):
         return sorted((each for each, _ in found), key=lambda each: each.started or 0.0)
 
     @override
+    def host_states(self, submission: Submission) -> tuple[HostState, ...]:
+        """The pods of the study's Ray cluster."""
+        job = json.loads(self._kubectl("get", "rayjob", submission.id, "-o", "json"))
+        cluster = job.get("status", {}).get("rayClusterName")
+        if not cluster:
+            return ()
+        selector = f"ray.io/cluster={cluster}"
+        return pod_states(json.loads(self._kubectl("get", "pods", "-l", selector, "-o", "json"))["items"])
+
+    @override
     def logs(self, submission: Submission, follow: bool) -> Iterator[str]:
         """The logs of the Kubernetes Job that submits and follows the driver. It has the name of the RayJob."""
         if submission.state == "pending":
@@ -205,14 +216,33 @@ def _seconds(stamp: str | None) -> float | None:
     return datetime.fromisoformat(stamp).timestamp() if stamp else None
 
 
+def pod_states(pods: Sequence[Mapping[str, Any]]) -> tuple[HostState, ...]:
+    """The state of each pod, its node, and the reason why the pod waits."""
+    return tuple(
+        HostState(
+            pod["metadata"]["name"],
+            pod.get("status", {}).get("phase", "unknown").lower(),
+            f"on {node}" if (node := pod.get("spec", {}).get("nodeName")) else "",
+            _waiting_reason(pod),
+        )
+        for pod in pods
+    )
+
+
 def waiting_reasons(pods: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """The reason why a pod of a Ray cluster waits, such as an image that cannot be pulled, by cluster."""
+    """The reason why a pod of a Ray cluster waits, by the name of the cluster."""
     reasons = dict[str, str]()
     for pod in pods:
-        status, cluster = pod.get("status", {}), pod["metadata"].get("labels", {}).get("ray.io/cluster")
-        states = [each.get("state", {}).get("waiting", {}) for each in status.get("containerStatuses", [])]
-        unscheduled = [each for each in status.get("conditions", []) if each.get("reason") == "Unschedulable"]
-        for each in (*states, *unscheduled):
-            if cluster and each.get("message"):
-                reasons.setdefault(cluster, f"{each['reason']}: {' '.join(each['message'].split())[:300]}")
+        cluster = pod["metadata"].get("labels", {}).get("ray.io/cluster")
+        if cluster and (reason := _waiting_reason(pod)):
+            reasons.setdefault(cluster, reason)
     return reasons
+
+
+def _waiting_reason(pod: Mapping[str, Any]) -> str:
+    """Why a pod waits, such as an image that cannot be pulled; empty if the pod does not say."""
+    status = pod.get("status", {})
+    states = [each.get("state", {}).get("waiting", {}) for each in status.get("containerStatuses", [])]
+    unscheduled = [each for each in status.get("conditions", []) if each.get("reason") == "Unschedulable"]
+    given = next((each for each in (*states, *unscheduled) if each.get("message")), None)
+    return f"{given['reason']}: {' '.join(given['message'].split())[:300]}" if given else ""

@@ -24,6 +24,7 @@ from loopscale.cluster.base import (
     Cluster,
     ClusterError,
     HostGroup,
+    HostState,
     Request,
     Submission,
     SubmissionState,
@@ -113,6 +114,15 @@ class Ray(Cluster, kind="ray"):
             slots = trials_per_machine(trial, cpus, gpus, resources.get("memory", 0.0) / 2**30)
             groups.append(HostGroup(1, cpus, gpus, slots, least=1, started=False))
         return tuple(groups)
+
+    @override
+    def host_states(self, submission: Submission) -> tuple[HostState, ...]:
+        """The nodes of the cluster, which all studies there share."""
+        alive = [node for node in self._nodes(submission.cluster) if node["state"] == "ALIVE"]
+        return tuple(
+            HostState(node["node_name"], "alive", describe_resources(node["resources_total"]))
+            for node in alive
+        )
 
     def _nodes(self, name: str) -> list[dict[str, Any]]:
         """The head's list of nodes, read without Ray's client, which takes seconds to load. Raises ClusterError."""
@@ -259,6 +269,12 @@ def _token() -> str:
         return place.read_text().strip()
     except OSError:
         return ""
+
+
+def describe_resources(total: Mapping[str, float]) -> str:
+    """The CPUs, GPUs and memory of a node, from Ray's names and bytes, in words."""
+    amounts = {"CPUs": total.get("CPU"), "GPUs": total.get("GPU"), "GiB": total.get("memory", 0.0) / 2**30}
+    return ", ".join(f"{amount:.3g} {name}" for name, amount in amounts.items() if amount)
 
 
 @contextlib.contextmanager

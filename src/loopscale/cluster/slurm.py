@@ -45,6 +45,7 @@ from loopscale.cluster.base import (
     ClusterError,
     ClusterProblem,
     HostGroup,
+    HostState,
     OneLine,
     Request,
     Submission,
@@ -59,6 +60,8 @@ from loopscale.cluster.slurm_queue import WantedHosts, slurm_problems
 from loopscale.core.config import Config
 from loopscale.core.private_folders import make_private
 
+WORKER_JOB = "loopscale-worker-"
+"""The name of a worker job is this prefix and the number of the driver's job, see `slurm.sh`."""
 SLURM_TIME = re.compile(r"(\d+-)?\d+(:\d\d){0,2}")
 LENGTH, SECONDS = re.compile(r"(\d+(?:\.\d+)?) ?(min|h|d)"), {"min": 60, "h": 3600, "d": 86400}
 WARNING_SECONDS = 120
@@ -411,6 +414,19 @@ class Slurm(Cluster, kind="slurm"):
         return replace(submission, state="failed", detail=_reason_without_exit_code(submission.id))
 
     @override
+    def host_states(self, submission: Submission) -> tuple[HostState, ...]:
+        """The job of the driver and its worker jobs, with the reasons of Slurm."""
+        words = ["squeue", "--me", "--array", "--noheader", "--format=%i|%A|%j|%T|%N|%r"]
+        found = list[HostState]()
+        for line in run_command(words).splitlines():
+            job, number, name, state, hosts, reason = (word.strip() for word in line.split("|", 5))
+            if number == submission.id or name == f"{WORKER_JOB}{submission.id}":
+                what = "driver" if number == submission.id else "worker job"
+                reason = reason.replace("None", "")
+                found.append(HostState(hosts or f"job {job}", state.lower(), f"{what} {job}", reason))
+        return tuple(found)
+
+    @override
     def logs(self, submission: Submission, follow: bool) -> Iterator[str]:
         log = Path(self.folder, "logs", f"{submission.id}.log")
         while follow and not log.exists() and not self.has_ended(submission):
@@ -443,7 +459,7 @@ def _reason_without_exit_code(job: str) -> str:
             "--parsable2",
             "--allocations",
             f"--jobs={job}",
-            "--format=SubmissionState",
+            "--format=State",
         ]
         state = run_command(words).strip()
     except ClusterError:  # usually because the site keeps no accounts

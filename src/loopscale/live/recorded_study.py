@@ -324,6 +324,7 @@ def worker(trial: LiveTrial) -> dict[str, Any]:
         "steps": trial.steps,
         "error": trial.error,
         "attempt": trial.deaths + 1,
+        "host": visible(trial.run.tags.get("host", "")),
     }
 
 

@@ -7,10 +7,11 @@ from collections.abc import Iterable
 from loopscale.records.model import STUDY_JSON, Run, StoreError
 from loopscale.records.stores.base import Store
 from loopscale.training import checkpoint
+from loopscale.training.output import OUTPUT_SUFFIX
 
 
 def delete_study(store: Store, study: str) -> str:
-    """Move the study's records to MLflow's trash, and delete the states of its unfinished trainings.
+    """Move the study's records to MLflow's trash, and delete the states and the output of its trainings.
 
     The caller holds the study's lease. The name of the study is free afterwards.
 
@@ -31,6 +32,7 @@ def delete_study(store: Store, study: str) -> str:
     store.client.delete_experiment(experiment)
     for key in keys - elsewhere:
         store.checkpoints.delete(key + checkpoint.CHECKPOINT_SUFFIX)
+        store.checkpoints.delete(key + OUTPUT_SUFFIX)
     return trashed
 
 

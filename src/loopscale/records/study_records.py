@@ -49,6 +49,22 @@ def as_records(runs: Iterable[Run]) -> Iterator[Record]:
     return (_record(run) for run in runs if run.is_trial)
 
 
+def trial_named(store: Store, study: str, beginning: str) -> Record:
+    """The study's trial whose key begins with the text. Raises NoRecords, and StoreError without exactly one."""
+    if store.parent_run(study) is None:
+        raise no_records(store, study)
+    trials = {record.key: record for record in recorded_trials(store, study) if record.role != "baseline"}
+    matching = [key for key in trials if key.startswith(beginning)]
+    if len(matching) != 1:
+        what = f"{len(matching) or 'no'} trials of {study} have a key that begins with {beginning!r}"
+        raise StoreError(what, "give a key of the column trial of `loopscale query`")
+    return trials[matching[0]]
+
+
+def no_records(store: Store, study: str) -> NoRecords:
+    return NoRecords(f"no records of {study} in {store.name}", "name a study that has been run")
+
+
 def recorded_studies(store: Store, study: str | None) -> list[str]:
     """The name of one study, or of every recorded study. Raises NoRecords."""
     studies = store.studies()

@@ -444,7 +444,7 @@ class Conductor:
         if job.state != "running":
             return False
         new = ((step, metrics) for step, metrics in report.progress if step > job.step)
-        verdicts = (self._add_progress(job, step, metrics) for step, metrics in new)
+        verdicts = (self._add_progress(job, step, metrics, report.host) for step, metrics in new)
         verdict = next(filter(None, verdicts), None)
         if self.services.observer:
             self.services.observer.reported(job, report)
@@ -570,8 +570,8 @@ class Conductor:
         self._running.discard(key)
         self._reporting.discard(key)
 
-    def _add_progress(self, job: Job, step: int, metrics: dict[str, float]) -> Report | None:
-        """Record a validation. Returns the end of the trial, or None for a trial that goes on."""
+    def _add_progress(self, job: Job, step: int, metrics: dict[str, float], host: str) -> Report | None:
+        """Record a validation on a host. Returns the end of the trial, or None for a trial that goes on."""
         rungs, survives = self.cell_runs[job.cell].pass_rungs(job, step, metrics["error"])
         job.step, job.error = step, metrics["error"]
         reached = {f"{RUNG}{rung}": error for rung, error in rungs.items()}
@@ -580,6 +580,8 @@ class Conductor:
         # decide again.
         tags = {"outcome": verdict.outcome} if verdict else {}
         tags |= {STOPPED_BY: job.stopped_by} if job.stopped_by else {}
+        if host and host != job.host:
+            tags["host"] = job.host = host
         self.writer.write(Note(job.key, step, metrics | reached | {"step": step}, tags=tags))
         return verdict
 

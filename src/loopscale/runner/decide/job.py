@@ -73,6 +73,7 @@ class Report:
     floor: str = ""
     """How the floor of the curve's prompts is known, and the algorithm, such as `bayes ridge`."""
     host: str = ""
+    """The host of the worker. Reports with progress and reports with an outcome name the host."""
     hardware: str = ""
     """The GPU, or the processor, of the training."""
     execution: str = ""
@@ -130,6 +131,8 @@ class Job:
     """The same numbers in all runs of the study."""
     recorded: bool = False
     """Whether the records contain the job."""
+    host: str = ""
+    """The host of the last report with progress in this run of the study."""
     order_kind: OrderKind = "train"
 
     @cached_property

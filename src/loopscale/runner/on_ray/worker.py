@@ -32,6 +32,7 @@ from loopscale.training.compiler import compiles
 from loopscale.training.device import execution, prepare
 from loopscale.training.learning import kept_floor, learning_metrics
 from loopscale.training.loop import Diverged, train
+from loopscale.training.output import PATIENCE_SECONDS, kept_output
 from loopscale.training.storage import CheckpointStore, StorageUnavailable
 from loopscale.training.trial import Trial
 
@@ -150,7 +151,7 @@ def _train(order: Order) -> Iterator[Report]:
         if save := progress.step >= next_save or progress.step == trial.training.steps:
             checkpoint.save(checkpoints, trial.key, Checkpoint(progress.state(), tuple(history), seconds))
             next_save = progress.step + interval
-        yield Report((history[-1],), saved=save)
+        yield Report((history[-1],), saved=save, host=socket.gethostname())
 
 
 def _load_checkpoint(checkpoints: CheckpointStore, trial: Trial) -> Checkpoint | None:
@@ -239,5 +240,6 @@ def trainable(config: dict[str, Any], plugins: Sequence[Plugin] = ()) -> None:
     for plugin in plugins:
         load(plugin, members=False)
     order = Order.model_validate_json(config["order"])
-    for report in work(order):
-        tune.report({"report": report})
+    with kept_output(open_checkpoint_store(order.checkpoints, PATIENCE_SECONDS), order.key):
+        for report in work(order):
+            tune.report({"report": report})

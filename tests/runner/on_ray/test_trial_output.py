@@ -1,0 +1,88 @@
+"""What a trial of a user's own task prints can be read while the trial runs, and after its worker was killed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.processes import outcome, wait_until
+from tests.runner.drivers import Driver
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+
+TALKATIVE = '''"""Linear regression that says what it does, and waits for a file."""
+
+import os
+import time
+from pathlib import Path
+
+from loopscale.tasks.linear_regression import LinearRegression
+
+HERE = Path(__file__).parent
+
+
+class Talkative(LinearRegression, kind="talkative"):
+    """Linear regression that talks."""
+
+    def sample(self, *words, **options):
+        print(f"samples in process {os.getpid()}", flush=True)
+        while (HERE / "wait").exists():
+            time.sleep(0.05)
+        return super().sample(*words, **options)
+'''
+
+
+def verb(*words: object) -> str:
+    command = [sys.executable, "-m", "loopscale.cli.main", *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_output_of_a_trial_outlives_its_worker(tmp_path: Path):
+    (tmp_path / "talkative.py").write_text(TALKATIVE)
+    (tmp_path / "wait").touch()
+    tree = {
+        "question": "What does it say?",
+        "plugins": ["./talkative.py"],
+        "fixed": {
+            "task": {"kind": "talkative", "dim": 2, "points": 4},
+            "model": {"kind": "looped", "width": 8, "heads": 1},
+            "training": {"steps": 20, "loops": 2, "batch_size": 4, "eval_every": 10},
+        },
+        "replicates": 1,
+        "evaluate": {"loops": 2, "prompts": 16},
+    }
+    study = tmp_path / "talk.yaml"
+    study.write_text(yaml.safe_dump(tree))
+    driver = Driver(study, tmp_path, workers=1)
+    process = driver.start()
+
+    def running() -> list[dict[str, object]]:
+        return json.loads(verb("status", "talk", "--store", driver.store, "--json"))["running"]
+
+    def log(key: str) -> str:
+        return verb("logs", "talk", "--trial", key, "--store", driver.store)
+
+    wait_until(lambda: list((driver.store / "checkpoints").glob("*.log")), process)
+    (trial,) = running()
+    key = str(trial["id"])
+    first = log(key)
+    assert "samples in process " in first
+    assert first.endswith("not over\n"), "no validation has named the host"
+    worker = int(first.partition("samples in process ")[2].split()[0])
+    os.kill(worker, signal.SIGKILL)
+    (tmp_path / "wait").unlink()
+    code, _, err = outcome(process)
+    assert code == 0, err
+    last = log(key)
+    assert last.count("== process ") == 2, "the output of both workers is kept"
+    assert f"samples in process {worker}\n" in last
+    assert last.splitlines()[1].startswith("step 10: error ")
+    assert last.splitlines()[-1] == f"finished on {os.uname().nodename}"
+    driver.check(1, 0)
