@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from loopscale.training.output import OUTPUT_SUFFIX
 from tests.cluster.hosts import Host, Process, until
 from tests.cluster.servers import Cluster
 
@@ -131,9 +132,10 @@ class Study:
         return training["steps"] // training["eval_every"]
 
     def objects(self) -> list[str]:
-        """The names of the study's checkpoints in the bucket."""
+        """The names of the study's checkpoints in the bucket, without the output of its trials."""
         prefix = self.storage.removeprefix("s3://loopscale/") + "/"
-        return [name for name in self.cluster.bucket.names() if name.startswith(prefix) and "." in name]
+        names = [name for name in self.cluster.bucket.names() if name.startswith(prefix) and "." in name]
+        return [name for name in names if not name.endswith(OUTPUT_SUFFIX)]
 
     def asked(self, sql: str) -> list[dict[str, Any]]:
         """The answer of `loopscale query` on the driver's host."""

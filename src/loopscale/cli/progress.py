@@ -64,7 +64,8 @@ def _running_trials(store: "Store", study: str) -> list[dict[str, Any]]:
 
     experiment = store.find_experiment(study)
     found = store.search([experiment], "attributes.status = 'RUNNING'") if experiment else []
-    rows = [worker(LiveTrial(run, 0)) for run in found if run.is_trial and not run.tags.get("outcome")]
+    trials = (LiveTrial(run, 0) for run in found if run.is_trial)
+    rows = [worker(trial) for trial in trials if trial.outcome == "running"]
     return sorted(rows, key=lambda row: (row["host"], row["cell"], row["id"]))
 
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:  # see loopscale.cli
     from loopscale.records.model import Run
     from loopscale.records.stores.base import Store
 
+RUNNING = "running"
+"""The outcome of a trial that has begun and not ended."""
 POLL_SECONDS = 3.0
 """Time between two looks at a trial that is followed."""
 
@@ -53,7 +55,7 @@ class TrialLog:
         self.run = self._read_run()
         self._show_validations()
         self._show_output()
-        return bool(self.run.tags.get("outcome"))
+        return self.run.tags.get("outcome", RUNNING) != RUNNING
 
     def show_end(self) -> None:
         """Print where the trial runs, or how the trial ended."""
@@ -61,7 +63,7 @@ class TrialLog:
         host = f" on {visible(tags['host'])}" if tags.get("host") else ""
         if not self._printed:
             say("it has printed nothing")
-        if outcome := tags.get("outcome"):
+        if (outcome := tags.get("outcome", RUNNING)) != RUNNING:
             detail = f": {visible(tags['detail']).strip()}" if tags.get("detail") else ""
             say(f"{outcome.replace('_', ' ')}{host}{detail}")
         elif reason := tags.get("lost_reason"):
