@@ -25,6 +25,7 @@ def progress_of(cluster: "Cluster", submission: "Submission") -> dict[str, Any]:
     from loopscale.records.model import StoreError
 
     runs = submission.state not in ENDED
+    progress: dict[str, Any]
     try:
         progress = _recorded(records_of(cluster), submission.study, runs)
     except StoreError as problem:
