@@ -98,7 +98,7 @@ def test_slurm_names_mistakes_before_anything_is_queued(there: Site, tmp_path: P
     assert lines() == []
     assert lines(partition="gpu") == ["there is no partition gpu; write partition: one of driver, work"]
     (line,) = lines(time_limit="2 h")
-    assert line.startswith("partition work ends jobs after 01:00:00, and the file asks for 2:00:00")
+    assert line.startswith("partition work ends jobs after 01:00:00, and the file asks for 02:00:00")
     (line,) = lines(gpu="a100:1")
     assert line.startswith("partition work has 0 hosts with 1 CPUs, 1 a100, and a job needs 1")
     assert there.jobs() == []
