@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from loopscale.cluster import slurm as module
 from loopscale.cluster.base import ClusterError, Request, Submission
 from loopscale.cluster.package import build_package
 from loopscale.cluster.slurm import Slurm
@@ -196,3 +197,12 @@ def trained(folder: Path, cluster: Slurm, submission: Submission, seconds: float
             return max(steps)
         assert time.monotonic() < until, log(cluster, submission)
         time.sleep(0.5)
+
+
+def test_the_accounts_are_asked_for_fields_that_slurm_knows(site: None, monkeypatch: pytest.MonkeyPatch):
+    asked: list[str] = []
+    monkeypatch.setattr(module, "run_command", lambda words: asked.extend(words) or "PREEMPTED\n")
+    assert module._reason_without_exit_code("7") == "Slurm ended it (PREEMPTED); submit it again to resume"
+    (fields,) = [word.removeprefix("--format=") for word in asked if word.startswith("--format=")]
+    known = subprocess.run(["sacct", "--helpformat"], capture_output=True, text=True, check=True).stdout
+    assert set(fields.split(",")) <= set(known.split())

@@ -1,4 +1,4 @@
-"""The output of a trial: what is kept, of which attempts, and that a store that is away costs no trial."""
+"""The output of a trial: which text is kept. A store that is away costs no trial."""
 
 import os
 import subprocess
@@ -25,7 +25,7 @@ print("after")
 
 
 def attempt(folder: Path, code: str, pause: float = NEVER) -> str:
-    """What is left on the terminal by a process that runs the code as a trial."""
+    """Run the code as a trial in a process of its own. Returns the text on the terminal."""
     words = [sys.executable, "-c", PROGRAM, str(folder), str(pause), code]
     return subprocess.run(words, capture_output=True, text=True, check=False).stdout
 

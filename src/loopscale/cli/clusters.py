@@ -154,8 +154,8 @@ def status(
 ) -> None:
     """List what was submitted to a cluster, and what runs here.
 
-    For one study, also its trials and its spent budget, its hosts with the reason of those that wait, and what each
-    worker trains.
+    For one study, also its trials and its spent budget. While the study runs, also its hosts, the reason why a host
+    waits, and the trials that run.
 
     [bold]Example[/bold]  loopscale status quickstart --cluster lab
     """

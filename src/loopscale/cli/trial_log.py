@@ -51,7 +51,7 @@ class TrialLog:
         self._printed = ""
 
     def show_news(self) -> bool:
-        """Print what is new since the last call. Returns whether the trial is over."""
+        """Print the validations and the output since the last call. Returns whether the trial is over."""
         self.run = self._read_run()
         self._show_validations()
         self._show_output()

@@ -86,8 +86,8 @@ def read_output(store: CheckpointStore, key: str) -> str:
 def kept_output(store: CheckpointStore, key: str, pause: float = SEND_SECONDS) -> Iterator[None]:
     """Keep what this process writes to standard output and standard error inside the context.
 
-    The output of libraries outside Python counts. A store that is away never ends the trial: the text waits, and the
-    last text is lost if the store is still away at the end of the context.
+    The output of libraries outside Python counts. A store that is away never ends the trial, and the text waits. If the
+    store is still away at the end of the context, the last text is lost.
     """
     over = threading.Event()
 
