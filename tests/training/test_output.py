@@ -3,22 +3,27 @@
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
+from typing_extensions import override
 
+from loopscale.training import output
 from loopscale.training.checkpoint_stores import open_checkpoint_store
+from loopscale.training.folder import Folder
 from loopscale.training.output import MOST_BYTES, NOT_KEPT, kept_output, read_output
 
 NEVER = 1e6
 """Seconds between two looks for new text: only the look at the end of the context counts."""
 PROGRAM = """
 import os, sys
+from loopscale.training import output
 from loopscale.training.checkpoint_stores import open_checkpoint_store
-from loopscale.training.output import kept_output
 
+output.END_SECONDS = 60
 print("before")
-with kept_output(open_checkpoint_store(sys.argv[1], 0.0), "trial", float(sys.argv[2])):
+with output.kept_output(open_checkpoint_store(sys.argv[1], 0.0), "trial", float(sys.argv[2])):
     exec(sys.argv[3])
 print("after")
 """
@@ -79,8 +84,29 @@ def test_a_store_that_is_away_costs_no_trial(tmp_path: Path):
     assert not (tmp_path / "not mounted").exists()
 
 
+class Stuck(Folder):
+    """A store whose writes never end."""
+
+    @override
+    def put(self, name: str, content: bytes) -> None:
+        threading.Event().wait()
+
+
+@pytest.mark.timeout(60)
+def test_a_store_that_does_not_answer_holds_no_trial(tmp_path: Path):
+    reached = False
+    with kept_output(Stuck(tmp_path), "trial", NEVER):
+        os.write(1, b"lost\n")
+        reached = True
+    assert reached
+    assert kept(tmp_path) == ""
+
+
 @pytest.mark.parametrize("times", [1, 20])
-def test_of_long_output_the_last_whole_lines_are_kept(tmp_path: Path, times: int):
+def test_of_long_output_the_last_whole_lines_are_kept(
+    tmp_path: Path, times: int, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(output, "END_SECONDS", 60)
     store, lines = open_checkpoint_store(tmp_path), MOST_BYTES // 10
     for number in range(times):
         with kept_output(store, "trial", NEVER):

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import BinaryIO
 
 from loopscale.training.storage import CheckpointStore, StorageUnavailable
 
@@ -23,7 +24,9 @@ MOST_BYTES = 256 * 1024
 SEND_SECONDS = 5.0
 """Time between two looks for new text. The text of this time is lost if the process or its host dies."""
 PATIENCE_SECONDS = 2.0
-"""Time for retries of a store that is away. A trial does not wait longer for the sake of its output."""
+"""Time for retries of a store that is away."""
+END_SECONDS = 1.0
+"""Time that the end of a trial waits for the last text. Tune gives up a worker that needs 2 s to end a trial."""
 NOT_KEPT = b"== the text before is not kept ==\n"
 STANDARD = (1, 2)
 """The file descriptors of standard output and standard error."""
@@ -91,28 +94,27 @@ def kept_output(store: CheckpointStore, key: str, pause: float = SEND_SECONDS) -
     """
     over = threading.Event()
 
-    def send_again_and_again(output: TrialOutput) -> None:
-        while not over.wait(pause):
-            _flush()
+    def send_until_over(file: BinaryIO) -> None:
+        output = TrialOutput(store, key, file.fileno())
+        with file:
+            while not over.wait(pause):
+                _flush()
+                with suppress(StorageUnavailable):
+                    output.send()
             with suppress(StorageUnavailable):
                 output.send()
 
-    # The file has no name, so that nothing is left of it after a crash.
-    with tempfile.TemporaryFile(buffering=0) as file, _redirected(file.fileno()):
-        fcntl.fcntl(file, fcntl.F_SETFL, os.O_APPEND)  # `send` may cut the file
-        output = TrialOutput(store, key, file.fileno())
-        thread = threading.Thread(
-            target=send_again_and_again, args=[output], name="output of the trial", daemon=True
-        )
-        thread.start()
-        try:
+    # The file has no name, so that nothing is left of it after a crash. `send` may cut the file.
+    file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - the thread closes the file
+    fcntl.fcntl(file, fcntl.F_SETFL, os.O_APPEND)
+    thread = threading.Thread(target=send_until_over, args=[file], name="output of the trial", daemon=True)
+    try:
+        with _redirected(file.fileno()):
+            thread.start()
             yield
-        finally:
-            _flush()
-            over.set()
-            thread.join()
-            with suppress(StorageUnavailable):
-                output.send()
+    finally:
+        over.set()
+        thread.join(END_SECONDS)
 
 
 @contextmanager
