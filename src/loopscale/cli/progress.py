@@ -11,7 +11,7 @@ if TYPE_CHECKING:  # see loopscale.cli
     from loopscale.cluster.base import Cluster, Submission
     from loopscale.records.stores.base import Store
 
-MOST_ROWS = 40
+LISTED_TRIALS = 40
 """The largest number of trials in a table for people. JSON has all of them."""
 
 
@@ -93,10 +93,10 @@ def show_progress(progress: dict[str, Any]) -> None:
     if running := progress.get("running"):
         say()
         show_table(
-            ["trial", "cell", "does", "step", "error", "host"], [_row(row) for row in running[:MOST_ROWS]]
+            ["trial", "cell", "does", "step", "error", "host"], [_row(row) for row in running[:LISTED_TRIALS]]
         )
-        if len(running) > MOST_ROWS:
-            say(f"and {len(running) - MOST_ROWS:,} more; --json lists all of them")
+        if len(running) > LISTED_TRIALS:
+            say(f"and {len(running) - LISTED_TRIALS:,} more; --json lists all of them")
 
 
 def _row(row: dict[str, Any]) -> list[str]:

@@ -23,7 +23,7 @@ MOST_BYTES = 256 * 1024
 """The last bytes of a trial's output are kept."""
 SEND_SECONDS = 5.0
 """Time between two looks for new text. The text of this time is lost if the process or its host dies."""
-PATIENCE_SECONDS = 2.0
+RETRY_SECONDS = 2.0
 """Time for retries of a store that is away."""
 END_SECONDS = 1.0
 """Time that the end of a trial waits for the last text. Tune gives up a worker that needs 2 s to end a trial."""

@@ -32,7 +32,7 @@ from loopscale.training.compiler import compiles
 from loopscale.training.device import execution, prepare
 from loopscale.training.learning import kept_floor, learning_metrics
 from loopscale.training.loop import Diverged, train
-from loopscale.training.output import PATIENCE_SECONDS, kept_output
+from loopscale.training.output import RETRY_SECONDS, kept_output
 from loopscale.training.storage import CheckpointStore, StorageUnavailable
 from loopscale.training.trial import Trial
 
@@ -240,6 +240,6 @@ def trainable(config: dict[str, Any], plugins: Sequence[Plugin] = ()) -> None:
     for plugin in plugins:
         load(plugin, members=False)
     order = Order.model_validate_json(config["order"])
-    with kept_output(open_checkpoint_store(order.checkpoints, PATIENCE_SECONDS), order.key):
+    with kept_output(open_checkpoint_store(order.checkpoints, RETRY_SECONDS), order.key):
         for report in work(order):
             tune.report({"report": report})
