@@ -46,9 +46,10 @@ def test_a_failed_trial_says_why_and_that_it_printed_nothing(loopscale, elsewher
     assert "\n".join(end) == "failed: Traceback\nValueError: odd"
 
 
-def test_a_trial_that_is_over_is_not_followed(loopscale, elsewhere: Path):
+def test_a_trial_that_is_over_is_not_followed_also_with_its_key_as_csv_writes_it(loopscale, elsewhere: Path):
     root, key = recorded(elsewhere)
-    assert loopscale("logs", "-f", "tiny", "--trial", key, "--store", root).code == 0
+    for written in (key, f'"{key}"'):
+        assert loopscale("logs", "-f", "tiny", "--trial", written, "--store", root).code == 0
 
 
 def test_an_unknown_trial_and_an_unknown_study_are_one_line(loopscale, elsewhere: Path):

@@ -54,6 +54,7 @@ def trial_named(store: Store, study: str, beginning: str) -> Record:
     if store.parent_run(study) is None:
         raise no_records(store, study)
     trials = {record.key: record for record in recorded_trials(store, study) if record.role != "baseline"}
+    beginning = beginning.strip("\"'")  # as CSV writes texts
     matching = [key for key in trials if key.startswith(beginning)]
     if len(matching) != 1:
         what = f"{len(matching) or 'no'} trials of {study} have a key that begins with {beginning!r}"
