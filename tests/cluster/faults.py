@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.cluster.hosts import Process, until
+from tests.cluster.hosts import Host, Process, until
 from tests.cluster.servers import Cluster, Ray
 from tests.cluster.studies import Study
 
@@ -31,6 +31,12 @@ class Stage:
 
     def worker(self) -> Ray:
         return self.rng.choice(self.cluster.workers)
+
+    def host(self) -> Host:
+        """Any host of the cluster."""
+        cluster = self.cluster
+        servers = (cluster.database.host, cluster.tracking.host, cluster.bucket.host)
+        return self.rng.choice([cluster.head.host, *(ray.host for ray in cluster.workers), *servers])
 
     def strike(self, fault: "Fault") -> None:
         """Remember the ended trials, and strike."""
@@ -179,16 +185,22 @@ def mirror_damaged(stage: Stage) -> None:
 
 def process_stopped(stage: Stage, seconds: float = 60) -> None:
     """Any process of any host stands still for a minute, and goes on as if nothing had been."""
-    cluster = stage.cluster
-    servers = (cluster.database.host, cluster.tracking.host, cluster.bucket.host)
-    host = stage.rng.choice([cluster.head.host, *(ray.host for ray in cluster.workers), *servers])
+    host = stage.host()
     victim = stage.rng.choice([pid for pid in host.pids() if pid != host.first])
     os.kill(victim, signal.SIGSTOP)
     time.sleep(seconds)
     with contextlib.suppress(ProcessLookupError):  # Ray may have killed a process that does not answer
         os.kill(victim, signal.SIGCONT)
-    cluster.wait()
+    stage.cluster.wait()
     stage.go_on()
+
+
+def clock_moved(stage: Stage, seconds: float = 60) -> None:
+    """The clock of any host is an hour fast or slow for a minute, and is then set right."""
+    host = stage.host()
+    host.move_clock(stage.rng.choice([-3600, 3600]))
+    time.sleep(seconds)
+    host.move_clock(0)
 
 
 def disk_full(stage: Stage, seconds: float = 20) -> None:
@@ -231,6 +243,7 @@ _ON_HOSTS = (
     disk_full,
     disk_slow,
     process_stopped,
+    clock_moved,
 )
 _ON_DRIVERS = (driver_killed, head_killed, driver_killed_unheard, driver_killed_half_heard)
 _ON_SERVERS = (tracking_away, database_restarted, database_failed_over, storage_full)

@@ -2,14 +2,15 @@
 
 Every host sees its own folder at the same path (`home`). So two hosts never share a file by accident: shared data must
 travel. A host's first process lives as long as the tests hold its input open. When this process ends, the kernel kills
-all processes of the host and removes its network, even if the tests were killed. Needs root (CAP_SYS_ADMIN,
-CAP_NET_ADMIN) and iproute2.
+all processes of the host and removes its network, even if the tests were killed. Every host has a clock of its own.
+Needs root (CAP_SYS_ADMIN, CAP_NET_ADMIN), iproute2 and gcc.
 """
 
 import contextlib
 import os
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -31,6 +32,7 @@ sys.stdin.buffer.read()
 """
 """The first process of a host. It reaps orphans, and ends with its input."""
 Answer = TypeVar("Answer")
+MOVED_CLOCK = Path(__file__).with_name("moved_clock.c")
 SPACES = ("--net", "--mount", "--uts", "--ipc", "--pid")
 
 
@@ -133,6 +135,11 @@ class Host:
         return Path(f"/proc/{self.first}/root{self.home}") if self.disk else self.network.root / self.name
 
     @property
+    def clock(self) -> Path:
+        """The file that holds the shift of the host's clock, for the host."""
+        return self.home / "clock"
+
+    @property
     def _link(self) -> str:
         return f"v{self.number}"
 
@@ -167,6 +174,7 @@ class Host:
         disk = f"mount -t tmpfs -o size={self.disk},mode=755 none" if self.disk else f"mount --bind {own}"
         self._inside(
             f"{disk} {self.home} && mkdir -p {self.home}/tmp && mount --bind {self.network.names} /etc/hosts "
+            f"&& head -c 8 /dev/zero > {self.clock} "
             f"&& mount -t tmpfs -o size=512m none /dev/shm && hostname {self.name}"
         )
 
@@ -221,6 +229,10 @@ class Host:
     def fast(self) -> None:
         self.network.hub._inside(f"tc qdisc del dev {self._link} root")
 
+    def move_clock(self, seconds: int) -> None:
+        """Let the clock of the host differ by `seconds` from the clock of this machine. A power cut sets it right."""
+        (self.folder / self.clock.name).open("r+b").write(struct.pack("q", seconds))
+
     def kill(self) -> None:
         """A power cut: all processes die, and no other host is told."""
         self.cut()
@@ -265,6 +277,7 @@ class Network:
         self.root.chmod(0o755)
         for name in ("home", "shared", "logs", "traces"):
             (self.root / name).mkdir()
+        _do("gcc", "-O2", "-shared", "-fPIC", "-o", str(self.root / "clock.so"), str(MOVED_CLOCK))
         self.names = self.root / "names"
         self.prefix = _free_prefix()
         self.hub = Host(self, "hub", 1)
@@ -306,6 +319,7 @@ class Network:
         kept = {name: os.environ[name] for name in ("PATH", "LANG", "LD_LIBRARY_PATH") if name in os.environ}
         own = {"HOME": str(host.home), "TMPDIR": str(host.home / "tmp"), "OMP_NUM_THREADS": "1"}
         own["TRACE_SAVES"] = str(self.root / "traces" / host.name)
+        own |= {"LD_PRELOAD": str(self.root / "clock.so"), "CLOCK_SHIFT": str(host.clock)}
         own["SLOW_DISK"] = str(self.root / "shared" / "slow")
         return kept | own | self.more
 

@@ -115,6 +115,22 @@ def test_a_process_that_stands_still_changes_no_result(cluster: Cluster, whole: 
     survives(Study(cluster, "stopped"), whole, faults.process_stopped)
 
 
+@pytest.mark.long
+def test_clocks_that_are_an_hour_wrong_change_no_result(cluster: Cluster, whole: Study):
+    def every_clock(stage: Stage) -> None:
+        """The training hosts are an hour fast, and the head an hour slow, for three checkpoints."""
+        hosts = [(ray.host, 3600) for ray in stage.cluster.workers] + [(stage.cluster.head.host, -3600)]
+        for host, shift in hosts:
+            host.move_clock(shift)
+        try:
+            stage.study.until_saved(3, stage.driver)
+        finally:
+            for host, _ in hosts:
+                host.move_clock(0)
+
+    survives(Study(cluster, "clock"), whole, every_clock)
+
+
 def test_five_random_faults_leave_a_longer_study_whole(cluster: Cluster):
     """`make soak` strikes a hundred and more."""
     soak = Soak(cluster, seed=5)
