@@ -7,6 +7,7 @@ from rich.console import Console
 
 from loopscale.runner.callbacks import Callbacks
 from loopscale.runner.decide.conductor import Conductor
+from loopscale.runner import progress
 from loopscale.runner.progress import NotebookProgress, ProgressDisplay, StudyProgress
 from tests.runner.decide.test_until import CLEAR, Trained, deciding
 from tests.runner.simulated_study import Store, Workers, study
@@ -22,9 +23,9 @@ def test_no_work_is_done_at_the_start_and_all_work_at_the_end():
     conductor = Conductor(study(), [], Store())
     assert StudyProgress.of(conductor) == StudyProgress(0, 14 * len(study().cells()), 0, 2, 0.0)
     assert Workers(2).drive(conductor)
-    progress = StudyProgress.of(conductor)
-    assert (progress.over, progress.work) == (progress.planned, 1.0)
-    assert progress.baselines_over == progress.baselines
+    counted = StudyProgress.of(conductor)
+    assert (counted.over, counted.work) == (counted.planned, 1.0)
+    assert counted.baselines_over == counted.baselines
 
 
 def test_the_share_of_work_never_falls_without_pruning():
@@ -86,6 +87,20 @@ def test_a_display_of_an_interrupted_run_says_that_the_run_has_ended_early():
     display.on_end()
     assert display.line().endswith("ended early")
     assert "left" not in display.line()
+
+
+def test_the_trials_of_a_large_study_are_counted_rarely_and_at_its_end(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(progress, "COUNTED_TRIALS", 10)
+    monkeypatch.setattr(progress, "COUNTING_SHARE", 1e-9)
+    conductor = Conductor(study(), [], Store())
+    display = ProgressDisplay()
+    display.on_start(conductor)
+    assert display.line().startswith("0 of ")
+    assert Workers(2).drive(conductor)
+    assert display.line().startswith("0 of ")
+    display.on_end()
+    whole = StudyProgress.of(conductor)
+    assert display.line().startswith(f"{whole.over} of {whole.planned} trials")
 
 
 @pytest.mark.parametrize(("until", "words"), [("decided", "to the next look"), (None, "left")])

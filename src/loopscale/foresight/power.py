@@ -322,7 +322,7 @@ def _learning_of(
 
 def _noise_of(study: Study, cell: Cell, of: str, noise: Noise) -> KnownNoise:
     """The noise of a cell's runs. Without a known floor the regret is the error."""
-    trial, task = study.layout.trials[cell.key], study.tasks()[cell.key]
+    trial, task = study.layout.trials[cell.key], study.task(cell.key)
     measure = of.replace("regret", "error") if task.floor_rule is None else of
     return noise.find(task.kind, trial.model.kind, measure)
 

@@ -196,7 +196,7 @@ class _StudyTasks:
 
     def affordable(self, number: int) -> bool:
         """True if the room of a task takes about a minute at most."""
-        task = self.study.tasks()[self.cells[number][0].key]
+        task = self.study.task(self.cells[number][0].key)
         queries = len(task.seen)
         return queries <= MOST_QUERIES and LEAST_PROMPTS * _work(task, max(self.steps(number))) <= MOST_WORK
 
@@ -204,7 +204,7 @@ class _StudyTasks:
         """The room of a task, by default on its share of `ALL_PROMPTS`."""
         cells = self.cells[number]
         fewest = min(prompts or LEAST_PROMPTS, LEAST_PROMPTS)
-        task = self.study.tasks()[cells[0].key]
+        task = self.study.task(cells[0].key)
         return room(task, self.steps(number), prompts or ALL_PROMPTS // len(self.cells), fewest)
 
     def few_rooms(self) -> StudyRoom:

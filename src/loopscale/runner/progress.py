@@ -30,6 +30,10 @@ LINE_SECONDS = 15
 """Without a terminal: time between two lines."""
 DRAW_SECONDS = 0.5
 """In a notebook: shortest time between two drawings."""
+COUNTED_TRIALS = 2000
+"""A display counts so many trials whenever it is drawn."""
+COUNTING_SHARE = 0.02
+"""Largest share of the time in which a display counts more trials. The driver waits meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,7 @@ class ProgressDisplay(Callback):
         self.initial: StudyProgress | None = None
         self.first_progress: tuple[float, float] | None = None
         """Time and share of the work at the first progress."""
+        self._counted, self._count_again = None, 0.0
 
     @override
     def on_stage(self, stage: str) -> None:
@@ -105,6 +110,16 @@ class ProgressDisplay(Callback):
     @override
     def on_end(self) -> None:
         self.stage, self.ended = "", True
+        self._count_again = 0.0
+
+    def progress_of(self, conductor: Conductor) -> StudyProgress:
+        """The progress of the study. That of a large study may be older, because counting takes time."""
+        began = time.monotonic()
+        if self._counted is None or self._counted.planned <= COUNTED_TRIALS or began >= self._count_again:
+            self._counted = StudyProgress.of(conductor)
+            ended = time.monotonic()
+            self._count_again = ended + (ended - began) / COUNTING_SHARE
+        return self._counted
 
     def time_left(self, progress: StudyProgress) -> str:
         """Time left at the speed since the first progress, so that the start of the workers does not count.
@@ -127,7 +142,7 @@ class ProgressDisplay(Callback):
         so_far = _clock(time.monotonic() - self.started) + " so far"
         if self.conductor is None:
             return ", ".join(part for part in (waiting, so_far) if part)
-        progress = StudyProgress.of(self.conductor)
+        progress = self.progress_of(self.conductor)
         meter, writer = self.conductor.meter, self.conductor.writer
         parts = [
             f"{progress.over} of {progress.planned} trials",
@@ -163,14 +178,13 @@ class ProgressDisplay(Callback):
         )
         cell_runs = list(self.conductor.cell_runs.values())
         if len(cell_runs) > MAX_ROWS:
-            cell_runs.sort(
-                key=lambda cell: not any(job.state == "running" for job in list(cell.jobs.values()))
-            )
+            at_work = {job.cell for job in self.conductor.running_jobs.values()}
+            cell_runs.sort(key=lambda run: run.cell.key not in at_work)
         for cell_run in cell_runs[:MAX_ROWS]:
             table.add_row(*_cell_row(cell_run))
         if len(cell_runs) > MAX_ROWS:
             table.add_row(f"and {len(cell_runs) - MAX_ROWS} more cells")
-        progress = StudyProgress.of(self.conductor)
+        progress = self.progress_of(self.conductor)
         bar = Table.grid(padding=(0, 2))
         bar.add_row(ProgressBar(total=1.0, completed=progress.work, width=30), Text(self.line()))
         return Group(Text(self.conductor.study.question, style="bold"), bar, table)
@@ -266,7 +280,7 @@ class NotebookProgress(ProgressDisplay):
             self._shown.update(html)
 
     def html(self) -> str:
-        work = StudyProgress.of(self.conductor).work if self.conductor else 0.0
+        work = self.progress_of(self.conductor).work if self.conductor else 0.0
         return f'<progress max="1" value="{work:.4f}"></progress> {escape(self.line())}'
 
 

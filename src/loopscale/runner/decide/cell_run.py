@@ -201,10 +201,15 @@ class CellRun:
         """Planned number of trials of the cell. A cell in reserve has the trials of earlier runs only."""
         if self.in_reserve:
             return len(self.jobs)
-        shorter = sum(
-            job.role == "replicate" and job.steps_factor < self.steps_factor for job in self.jobs.values()
-        )
-        return self.tuning_trials + shorter + self.replicates
+        return self.tuning_trials + self._shorter_replicates + self.replicates
+
+    @property
+    def _shorter_replicates(self) -> int:
+        """Number of the replicates with fewer steps than the ordered ones."""
+        if self.steps_factor == 1:
+            return 0
+        jobs = self.jobs.values()
+        return sum(job.role == "replicate" and job.steps_factor < self.steps_factor for job in jobs)
 
     @cached_property
     def unpruned_flops(self) -> float:

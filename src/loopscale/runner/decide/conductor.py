@@ -141,8 +141,8 @@ class Conductor:
             by_cell[record.cell].append(record)
         self.stopped = stopped_trials(tags)
         """Keys of the trials that somebody has stopped. The owner of the records updates them while the study runs."""
-        self._failures = 0
-        """Trials that have failed in this run."""
+        self._failures = self._tolerated_failures = 0
+        """Trials that have failed in this run, and those of them that `stop.failures` is known to allow."""
         self.cell_runs = {
             cell.key: CellRun(study, cell, by_cell[cell.key], self.stopped) for cell in study.cells()
         }
@@ -233,8 +233,7 @@ class Conductor:
         Raises NoWorkers if all workers died before their first report. Raises BudgetSpent if the budget does not
         suffice for a job and no job runs. Raises TooManyFailures by the rule `stop.failures`.
         """
-        if self._failures > self.study.stop.failure_share * self._planned:
-            raise self._too_many_failures()
+        self._check_failures()
         if not self.has_reports and self._silent_deaths >= MAX_SILENT_DEATHS:
             raise NoWorkers(next(reversed(self.reasons.values()), "no reason was given"))
         if self._running and self.share_used:
@@ -351,6 +350,14 @@ class Conductor:
     def _planned(self) -> int:
         """Planned trials, without baselines."""
         return sum(cell_run.planned for cell_run in self.cell_runs.values())
+
+    def _check_failures(self) -> None:
+        """Raise TooManyFailures by the rule `stop.failures`. The planned trials are only counted after a new failure."""
+        if self._failures == self._tolerated_failures:
+            return
+        if self._failures > self.study.stop.failure_share * self._planned:
+            raise self._too_many_failures()
+        self._tolerated_failures = self._failures
 
     def _too_many_failures(self) -> TooManyFailures:
         reason = next(reversed(self.reasons.values()), "")
@@ -707,7 +714,7 @@ def _baseline_jobs(study: Study, records: Iterable[Record]) -> dict[str, Job]:
     recorded = {record.key: record for record in records if record.role == "baseline"}
     jobs: dict[str, Job] = {}
     for cell in study.cells():
-        task = study.tasks()[cell.key]
+        task = study.task(cell.key)
         for solver in study.baselines_for(cell):
             work = Baseline(task=task, solver=solver)
             if work.key in jobs:

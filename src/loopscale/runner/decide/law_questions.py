@@ -100,7 +100,7 @@ class LawQuestions:
     def course(self, question: LawQuestion) -> tuple[float, ...]:
         """The theory's value at each place of the axis. Raises ValueError."""
         law, cell = question.law, next(iter(question.places))
-        task = self.study.tasks()[cell].model_dump(mode="json")
+        task = self.study.task(cell).model_dump(mode="json")
         settings = dict(leaves(self.study.layout.trials[cell].settings | {"task": task}))
         return tuple(predict(law["theory"], settings, law["along"], question.x, law["of"]))
 

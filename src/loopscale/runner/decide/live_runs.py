@@ -114,7 +114,7 @@ class LiveRuns(Runs[LiveCell]):
 
     @override
     def baseline(self, cell: LiveCell, side: SolverSide) -> LiveRun | None:
-        task = self._study.tasks()[cell.key]
+        task = self._study.task(cell.key)
         for job in self._baselines.values():
             assert isinstance(job.work, Baseline)
             same = job.work.task == task and side.names(job.work.solver.model_dump(mode="json"))
