@@ -4,7 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from loopscale.notation.space import MOST_LISTED, held_point
@@ -408,8 +408,9 @@ class CellRun:
     def _make_job(
         self, point: dict[str, Any], seed: int, role: Role, number: int, steps_factor: int = 1
     ) -> Job:
-        trial = self.study.at(self.cell, point, seed, steps_factor)
-        return Job(trial, self.cell.key, self.cell.label, role, number, point, steps_factor)
+        make = partial(self.study.at, self.cell, point, seed, steps_factor)
+        cell = self.cell
+        return Job(make(), cell.key, cell.label, role, number, point, steps_factor, make_work=make)
 
     def _still_stopped(self, record: Record) -> bool:
         """False if the user has withdrawn the stop of the trial, or has raised its hours."""
@@ -439,6 +440,8 @@ class CellRun:
             job.outcome, job.state, job.stopped_by = "", "waiting", ""
         assert isinstance(job.work, Trial)
         job.flops = record.metrics.get("flops") or training_flops(job.work)
+        if job.state == "over":
+            job.forget_work()
         self.jobs[job.key] = job
         if job.role == "tuning":
             self._add_to_point(job)

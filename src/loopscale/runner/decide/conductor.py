@@ -352,7 +352,7 @@ class Conductor:
         return sum(cell_run.planned for cell_run in self.cell_runs.values())
 
     def _check_failures(self) -> None:
-        """Raise TooManyFailures by the rule `stop.failures`. The planned trials are only counted after a new failure."""
+        """Raise TooManyFailures by the rule `stop.failures`. Only a new failure makes it count the planned trials."""
         if self._failures == self._tolerated_failures:
             return
         if self._failures > self.study.stop.failure_share * self._planned:
@@ -653,6 +653,7 @@ class Conductor:
         metrics = {} if had_ended or job.role == "baseline" else {"flops": job.flops}
         metrics |= report.metrics or {}
         job.take_measures(metrics)
+        job.forget_work()
         self.writer.write(Note(job.key, job.step, metrics, tags=tags, status=status, artifacts=artifacts))
         self._tell_end(job, report)
 

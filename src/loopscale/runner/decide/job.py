@@ -4,9 +4,9 @@ import enum
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Literal
 
 from loopscale.core.config import Config
@@ -89,11 +89,12 @@ class Idle(enum.Enum):
     DONE = "no job is left"
 
 
-@dataclass
+@dataclass(slots=True)
 class Job:
     """A trial or baseline of the study. `state` says whether a worker has the job, `outcome` how the job ended."""
 
-    work: Trial | Baseline
+    kept_work: Trial | Baseline | None
+    """The settings, see `work`; None after `forget_work`."""
     cell: str
     label: str
     role: Role
@@ -134,19 +135,31 @@ class Job:
     host: str = ""
     """The host of the last report with progress in this run of the study."""
     order_kind: OrderKind = "train"
+    make_work: Callable[[], Trial] | None = None
+    """Makes the settings of a trial again, after `forget_work`."""
+    key: str = field(init=False)
+    steps: int = field(init=False)
+    """Training steps of the whole trial; 0 for a baseline."""
+    seed: int | None = field(init=False)
 
-    @cached_property
-    def key(self) -> str:
-        return self.work.key
+    def __post_init__(self) -> None:
+        work = self.work
+        is_trial = isinstance(work, Trial)
+        self.key, self.steps = work.key, work.training.steps if is_trial else 0
+        self.seed = work.seed if is_trial else None
 
     @property
-    def steps(self) -> int:
-        """Training steps of the whole trial; 0 for a baseline."""
-        return self.work.training.steps if isinstance(self.work, Trial) else 0
+    def work(self) -> Trial | Baseline:
+        """All settings of the trial, or the algorithm and its task."""
+        if self.kept_work is not None:
+            return self.kept_work
+        assert self.make_work
+        return self.make_work()
 
-    @property
-    def seed(self) -> int | None:
-        return self.work.seed if isinstance(self.work, Trial) else None
+    def forget_work(self) -> None:
+        """Drop the settings of a trial that is over, because a driver may have 100,000 trials."""
+        if self.make_work:
+            self.kept_work = None
 
     @property
     def reported_error(self) -> float:
@@ -203,8 +216,9 @@ class Job:
 
     def take_measures(self, metrics: Mapping[str, float]) -> None:
         """Take the measures of an evaluation and of learning from among the metrics of a report or a record."""
+        # All jobs share the names, which arrive as new texts with every report.
         self.measures |= {
-            name.removeprefix(EVALUATE): value
+            sys.intern(name.removeprefix(EVALUATE)): value
             for name, value in metrics.items()
             if name.startswith(EVALUATE) or name in LEARNING
         }
