@@ -90,6 +90,7 @@ def test_missing_files_are_named(corpus_folder, tmp_path):
         refused(tmp_path / "absent")
         == "there is no folder FOLDER; `loopscale corpus debian -o FOLDER` makes a corpus"
     )
+    assert refused(tmp_path / ("x" * 300)).startswith("there is no folder FOLDER; ")
     assert refused(corpus_folder, "de", "de").startswith("source and target are both 'de';")
 
 

@@ -7,7 +7,7 @@ import typer
 
 from loopscale.cli.errors import UsageError
 from loopscale.cli.options import JsonOption
-from loopscale.cli.output import plural, say, show_json
+from loopscale.cli.output import plural, say, say_folded, show_json
 
 
 def command(
@@ -66,7 +66,7 @@ def command(
     for name, count in datasheet["read"].items():
         say(f"{name}: {plural(count, 'pair')} of sentences")
     left = ", ".join(f"{count:,} {reason}" for reason, count in datasheet["left_out"].items() if count)
-    say(f"left out: {left or 'none'}")
+    say_folded(f"left out: {left or 'none'}")
     kept = ", ".join(f"{count:,} {part}" for part, count in datasheet["pairs"].items())
     say(f"kept: {kept}")
     say(f"wrote {out}; datasheet.yaml names versions, licences and hashes")

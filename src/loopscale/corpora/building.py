@@ -41,7 +41,11 @@ class TextSource:
 
 def check_new_folder(folder: Path) -> None:
     """Raises UsageError for a file and for a folder with content, before anything is fetched."""
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+    try:
+        taken = folder.exists() and not (folder.is_dir() and not any(folder.iterdir()))
+    except OSError as problem:
+        raise UsageError(f"cannot use {folder} ({problem.strerror}); choose another folder") from problem
+    if taken:
         raise UsageError(f"{folder} exists already; give a new folder")
     if not folder.absolute().parent.is_dir():
         raise UsageError(f"there is no folder {folder.absolute().parent}; make the folder first")

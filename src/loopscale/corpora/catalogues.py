@@ -1,5 +1,6 @@
 """Pairs of sentences from the catalogues of gettext: messages of a program, and their translations."""
 
+import os
 import re
 import struct
 from collections.abc import Iterator, Sequence
@@ -84,7 +85,7 @@ def _catalogue_files(places: Sequence[Path]) -> Iterator[tuple[str, Path]]:
     """The names and paths of all catalogues. No name has a path of this machine. Raises CorpusError."""
     names = dict[str, int]()
     for place in places:
-        if not place.exists():
+        if not os.path.exists(place):  # also of a name that is too long
             raise CorpusError(f"there is no {place}; give catalogues, or folders of catalogues")
         found = [place] if place.is_file() else [file for file in place.rglob("*") if file.suffix in ENDINGS]
         for file in sorted(found, key=lambda file: file.relative_to(place).as_posix()):

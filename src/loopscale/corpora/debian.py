@@ -21,7 +21,7 @@ CONTENTS = {
     "libreoffice-help-en-us": f"{HELP_FOLDER}/en-US",
     "trans-de-en": DICTIONARY_FILE,
 }
-"""The packages, and what is read of each."""
+"""The packages, and the file or the folder of each that is read."""
 
 
 @dataclass(frozen=True)

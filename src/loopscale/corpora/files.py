@@ -3,6 +3,7 @@
 Line n of both files of a part is a pair. Corpora from elsewhere, such as IWSLT, have the same form.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -56,7 +57,7 @@ def read_corpus(folder: Path, source: str = "de", target: str = "en") -> Corpus:
     """
     if source == target:
         raise CorpusError(f"source and target are both {source!r}; give two endings, such as de and en")
-    if not folder.is_dir():
+    if not os.path.isdir(folder):  # also of a name that is too long
         raise CorpusError(
             f"there is no folder {folder}; `loopscale corpus debian -o {folder}` makes a corpus"
         )

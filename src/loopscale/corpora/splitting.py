@@ -62,8 +62,8 @@ class _Sentences:
 def split_pairs(pairs: Sequence[Pair]) -> tuple[dict[str, list[Pair]], int]:
     """The pairs of each part, and the number of pairs that leave as near-duplicates of another part's pairs.
 
-    A group belongs to one part as a whole, by the hash of its name. A pair of the validation or the test part leaves if
-    its source or its target is a near-duplicate of a sentence in the parts before. The training part keeps its pairs.
+    A group belongs to one part as a whole, by the hash of its name. The training part keeps its pairs. Another pair
+    leaves if its source or its target is a near-duplicate of a sentence in the parts before.
 
     Raises
     ------
