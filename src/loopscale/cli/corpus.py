@@ -7,7 +7,7 @@ import typer
 
 from loopscale.cli.errors import UsageError
 from loopscale.cli.options import JsonOption
-from loopscale.cli.output import plural, say, say_folded, show_json
+from loopscale.cli.output import plural, say, say_folded, show_json, tell
 
 
 def command(
@@ -47,10 +47,14 @@ def command(
     if out is None:
         raise UsageError("the folder of the corpus is missing; give -o DIR")
     if texts == "debian":
+        from loopscale.corpora.building import check_new_folder
         from loopscale.corpora.debian import build_debian_corpus
 
         if places or language:
             raise UsageError("debian takes no folders of catalogues and no language; leave them out")
+        check_new_folder(out)
+        if packages is None:
+            tell("fetching three packages with apt, and reading their texts: about a minute")
         datasheet = build_debian_corpus(out, packages)
     else:
         from loopscale.corpora.catalogues import build_gettext_corpus

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -102,15 +101,12 @@ def write_corpus(
 
 def _write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
     """Write beside the folder and rename, so that no reader sees a part of a corpus."""
-    unfinished = Path(tempfile.mkdtemp(dir=folder.absolute().parent, prefix=f".{folder.name[:100]}."))
+    unfinished = folder.absolute().parent / f".{folder.name[:100]}.{os.getpid()}"
     try:
         for name, content in files.items():
             file = unfinished / name
-            file.parent.mkdir(exist_ok=True)
+            file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(content)
-        mask = os.umask(0o077)
-        os.umask(mask)
-        unfinished.chmod(0o777 & ~mask)
         unfinished.rename(folder)
     except BaseException:
         shutil.rmtree(unfinished, ignore_errors=True)

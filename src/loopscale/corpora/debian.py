@@ -3,13 +3,13 @@
 import os
 import re
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from loopscale.core.temporary import temporary_folder
 from loopscale.corpora.building import TextSource, check_new_folder, write_corpus
 from loopscale.corpora.ding import DICTIONARY_FILE, ding_pairs
 from loopscale.corpora.libreoffice_help import HELP_FOLDER, help_pairs
@@ -52,8 +52,7 @@ def build_debian_corpus(folder: Path, packages: Path | None = None) -> dict[str,
         If the folder has content, or cannot be written.
     """
     check_new_folder(folder)
-    with tempfile.TemporaryDirectory(prefix="loopscale-corpus-") as temporary:
-        place = Path(temporary)
+    with temporary_folder("corpus") as place:
         if packages is None:
             _fetch(place)
         german, english, ding = _unpacked(packages or place, place)
@@ -67,7 +66,14 @@ def build_debian_corpus(folder: Path, packages: Path | None = None) -> dict[str,
 def _fetch(place: Path) -> None:
     """Fetch the packages into a folder. Raises CorpusError without apt, its lists or a network."""
     _run(
-        ["apt-get", "--quiet", "--option=Acquire::http::Timeout=30", "download", *CONTENTS],
+        [
+            "apt-get",
+            "--quiet",
+            "--option=Acquire::http::Timeout=30",
+            "--option=Acquire::Retries=1",
+            "download",
+            *CONTENTS,
+        ],
         "give the packages with `--packages FOLDER`, or run `apt-get update` with a network",
         place,
     )
