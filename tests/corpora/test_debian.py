@@ -46,7 +46,7 @@ def test_the_datasheet_says_where_the_corpus_is_from(packages, tmp_path):
     datasheet = build_debian_corpus(folder, packages)
     files = files_of(folder)
     assert yaml.safe_load(files.pop("datasheet.yaml")) == datasheet
-    assert datasheet["read"] == {"LibreOffice help": 32, "Ding": 3}
+    assert datasheet["read"] == datasheet["kept"] == {"LibreOffice help": 32, "Ding": 3}
     assert {name: each["licence"] for name, each in datasheet["origins"].items()} == {
         "libreoffice-help-de": "MPL-2.0",
         "libreoffice-help-en-us": "MPL-2.0",
@@ -141,6 +141,7 @@ def test_the_real_packages_are_a_corpus_of_40_000_pairs(tmp_path):
     assert datasheet["read"]["LibreOffice help"] > 70_000
     assert datasheet["read"]["Ding"] > 15_000
     assert len(corpus.train) > 35_000
+    assert sum(datasheet["kept"].values()) == sum(datasheet["pairs"].values())
     assert min(len(corpus.validation), len(corpus.test)) > 1_500
     assert {each["licence"] for each in datasheet["origins"].values()} == {"MPL-2.0", "GPL-2+"}
     for pair in itertools.chain(corpus.train, corpus.validation, corpus.test):

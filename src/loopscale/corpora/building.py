@@ -69,6 +69,7 @@ def write_corpus(
     if not kept:
         raise CorpusError(f"no pair has {SHORTEST_PAIR} to {LONGEST_PAIR} words; give more texts")
     parts, near = split_pairs(kept)
+    in_parts = {pair for pairs in parts.values() for pair in pairs}
     texts = {part: [(pair.source, pair.target) for pair in pairs] for part, pairs in parts.items()}
     files = part_files(texts, *ends)
     datasheet = {
@@ -78,6 +79,7 @@ def write_corpus(
         "pairs": {part: len(pairs) for part, pairs in parts.items()},
         "groups": {part: len({pair.group for pair in pairs}) for part, pairs in parts.items()},
         "read": {name: len(source.pairs) for name, source in sources.items()},
+        "kept": {name: len(in_parts.intersection(source.pairs)) for name, source in sources.items()},
         "left_out": dict(sorted(reasons.items())) | {"near-duplicates of another part": near},
         "split": {
             "by": "group",
