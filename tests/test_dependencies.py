@@ -16,7 +16,10 @@ ROOT = Path(__file__).parents[1]
 SRC = ROOT / "src" / "loopscale"
 WITHOUT_DECLARATION = {
     "IPython": "a notebook has the package, and without a notebook nothing imports the package",
+    "polib": "the extra `translation` declares the package, and `loopscale corpus` names the extra",
     "pytest": "the extra `check` declares the package, and `loopscale check` names the extra",
+    "sacrebleu": "the extra `translation` declares the package, and `loopscale.corpora.scores` names the extra",
+    "tokenizers": "the extra `translation` declares the package, and `loopscale.corpora.subwords` names the extra",
 }
 """Package -> the reason why no dependency declares the package."""
 

@@ -25,6 +25,10 @@ class StudyError(LoopscaleError):
     """A study, or another file that a person writes, has mistakes."""
 
 
+class CorpusError(LoopscaleError):
+    """The files of a corpus, or the texts for a corpus, cannot be used."""
+
+
 class StoreError(LoopscaleError):
     """Something is wrong with a store of records."""
 

@@ -27,6 +27,7 @@ FUNCTIONS = {
 WITHOUT = {
     "bound": "a class below loopscale.theory.bounds computes the number",
     "check": "the contract tests of loopscale.contracts run in pytest",
+    "corpus": "writes files, once",
     "delete": "changes records, for a person who confirms",
     "doctor": "mends a store, for a person who reads its findings",
     "export": "writes files, once",
