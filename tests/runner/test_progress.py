@@ -5,9 +5,9 @@ import io
 import pytest
 from rich.console import Console
 
+from loopscale.runner import progress
 from loopscale.runner.callbacks import Callbacks
 from loopscale.runner.decide.conductor import Conductor
-from loopscale.runner import progress
 from loopscale.runner.progress import NotebookProgress, ProgressDisplay, StudyProgress
 from tests.runner.decide.test_until import CLEAR, Trained, deciding
 from tests.runner.simulated_study import Store, Workers, study
