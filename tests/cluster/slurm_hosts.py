@@ -69,6 +69,10 @@ class Site:
         return [line.split("|") for line in done.stdout.splitlines()]
 
 
+def scontrol(*words: str) -> None:
+    subprocess.run(["scontrol", *words], check=True, capture_output=True)
+
+
 @contextmanager
 def site(network: Network, workers: tuple[str, ...]) -> Iterator[Site]:
     """Run Slurm with the controller only. $SLURM_CONF lets this process use it."""

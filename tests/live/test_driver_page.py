@@ -81,12 +81,20 @@ def test_the_page_shows_what_the_driver_says_and_ends_with_the_place_of_the_repo
         assert isinstance(job, Job)
         starting = first(page.url, lambda state: bool(state["workers"]))
         assert (starting["workers"][0]["id"], starting["workers"][0]["does"]) == (job.key, "starts")
-        conductor.report(job.key, Report())
-        page.on_report(job, Report())
+        assert starting["workers"][0]["host"] == ""
+        report = Report(((1, {"error": 0.5, "error_last": 0.5}),), host="gpu-7")
+        conductor.report(job.key, report)
+        page.on_report(job, report)
         page.on_stage("")
-        assert first(
+        trains = first(
             page.url, lambda state: bool(state["workers"]) and state["workers"][0]["does"] != "starts"
         )
+        assert trains["workers"][0]["host"] == "gpu-7"
+        conductor.report_lost(job.key, "gone", "host", "gpu-7")
+        assert conductor.next() is job
+        page.on_stage("another worker")
+        again = first(page.url, lambda state: bool(state["workers"]) and state["workers"][0]["attempt"] == 2)
+        assert (again["workers"][0]["does"], again["workers"][0]["host"]) == ("starts", "")
         following = states(page.url)
         next(following)
         page.on_end()
