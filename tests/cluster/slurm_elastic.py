@@ -2,7 +2,7 @@
 
 import sys
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from loopscale.cluster.base import ENDED, Request, Submission
@@ -31,18 +31,21 @@ LEAVES = "leaves Ray: its time is over, or it is not needed"
 JOINS = ": joins Ray at"
 
 
-def elastic_cluster(there: Site, **more: object) -> Slurm:
-    """A cluster file for the hosts of the site.
+def elastic_cluster(there: Site, quick: bool = True, **more: object) -> Slurm:
+    """A cluster file for the hosts of the site. With `quick`, Ray notices within seconds that a host is dead.
 
     While the file `shared/slow` exists, disks are slow. While the file `shared/most-HOST` exists, a trial on that host
     waits in its save, once the host has saved as many checkpoints as the file says.
     """
     root = there.network.root
-    keys = [f"export {name}={value}" for name, value in KEYS.items() if name.startswith("RAY_health")]
+    keys = [
+        f"export {name}={value}" for name, value in KEYS.items() if quick and name.startswith("RAY_health")
+    ]
     setup = [
         f"export PYTHONPATH={Path(__file__).parent}/slow OMP_NUM_THREADS=1 SLURM_CONF={there.conf}",
         f"export SLOW_DISK={root}/shared/slow TRACE_SAVES={root}/traces/$(hostname)",
         f"export MOST_SAVES={root}/shared/most-$(hostname)",
+        "export RAY_raylet_start_wait_time_s=600",  # many hosts share this machine
         *keys,
     ]
     settings = {"folder": f"{root}/shared/it is shared", "python": sys.executable, "setup": setup}
@@ -67,11 +70,12 @@ class ElasticStudy:
     steps: int = 400
     replicates: int = 3
     """Trials of each of two cells."""
-    settings: dict[str, object] = field(default_factory=dict[str, object])
-    """Changes of the cluster file."""
+    nodes: int = 3
+    quick: bool = True
+    """Whether Ray notices within seconds that a host is dead. Many hosts of one machine are too slow for that."""
 
     def __post_init__(self) -> None:
-        self.cluster = elastic_cluster(self.there, **self.settings)
+        self.cluster = elastic_cluster(self.there, self.quick, nodes=self.nodes)
 
     def request(self) -> Request:
         text = STUDY.format(steps=self.steps, every=EVERY, replicates=self.replicates)
