@@ -48,6 +48,7 @@ class Site:
     def start(self, name: str) -> Host:
         """Boot a host with its slurmd."""
         host = self.hosts[name] = self.network.hosts.get(name) or self.network.host(name)
+        host.take_own_tmp()
         self.start_on(host, *munged(host.home, self.network.root / KEY))
         until(lambda: (host.folder / "munge.socket").exists(), 60, f"munged of {name}")
         if name == "control":

@@ -1,6 +1,7 @@
 """GPUs that are not there: the real Ray is told of GPUs, and all is real up to the first CUDA call of a trial."""
 
 import json
+import socket
 import subprocess
 import sys
 from collections import Counter
@@ -144,15 +145,14 @@ def test_a_gpu_that_torch_counts_and_ray_does_not_is_one_line(tmp_path: Path):
     driver.environment = TracedTrials(tmp_path).environment() | {"TORCH_COUNT": "1", "NVML_COUNT": "0"}
     code, _, err = driver.finish()
     assert code == 2, err
-    (line,) = err.splitlines()
+    (line,) = [line for line in err.splitlines() if "Ray counts" in line]
     assert "a trial needs 0.25 CPUs, 1 GPUs, and Ray counts" in line
+    assert line.endswith("as in `ray start --head --num-gpus=1`, and give its --address")
     assert driver.query("SELECT name FROM runs WHERE status = 'RUNNING'") == []
 
 
 def test_a_worker_without_its_gpu_stops_the_study_of_one_host_with_one_line(tmp_path: Path):
     """Another worker on the only host would see no GPU either."""
-    import socket
-
     driver, trials = told_driver(tmp_path, {"cpu": LITTLE, "gpu": 1}, trials=2), TracedTrials(tmp_path)
     (tmp_path / "no-gpu").write_text(socket.gethostname())
     driver.environment = trials.environment() | {"TORCH_COUNT": "1", "NVML_COUNT": "1"}
