@@ -45,7 +45,6 @@ def elastic_cluster(there: Site, quick: bool = True, **more: object) -> Slurm:
         f"export PYTHONPATH={Path(__file__).parent}/slow OMP_NUM_THREADS=1 SLURM_CONF={there.conf}",
         f"export SLOW_DISK={root}/shared/slow TRACE_SAVES={root}/traces/$(hostname)",
         f"export MOST_SAVES={root}/shared/most-$(hostname)",
-        "export RAY_raylet_start_wait_time_s=600",  # many hosts share this machine
         *keys,
     ]
     settings = {"folder": f"{root}/shared/it is shared", "python": sys.executable, "setup": setup}
