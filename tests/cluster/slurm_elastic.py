@@ -34,8 +34,8 @@ JOINS = ": joins Ray at"
 def elastic_cluster(there: Site, quick: bool = True, **more: object) -> Slurm:
     """A cluster file for the hosts of the site. With `quick`, Ray notices within seconds that a host is dead.
 
-    While the file `shared/slow` exists, disks are slow. The file `shared/most-HOST` holds a number of checkpoints. After
-    so many saves on that host, a trial waits in its save until the file is gone.
+    While the file `shared/slow` exists, disks are slow. The file `shared/most-HOST` holds a number of checkpoints.
+    After so many saves on that host, a trial waits in its save until the file is gone.
     """
     root = there.network.root
     keys = [

@@ -1,9 +1,9 @@
 """On PYTHONPATH of tests with GPUs that are not there: all is real up to the first CUDA call of a trial.
 
 A worker that begins a trial writes a line with its process and its devices to $GPU_TRACE. While the file $HOLD exists,
-the trial waits there. Then the trial trains on the CPU. The file $NO_GPU names hosts where torch itself answers, and sees
-no GPU. In a driver, torch counts $TORCH_COUNT GPUs, and the library of NVIDIA counts $NVML_COUNT GPUs. Saves are traced
-as in the kill tests.
+the trial waits there. Then the trial trains on the CPU. The file $NO_GPU names hosts where torch itself answers, and
+sees no GPU. In a driver, torch counts $TORCH_COUNT GPUs, and the library of NVIDIA counts $NVML_COUNT GPUs. Saves are
+traced as in the kill tests.
 Python imports this file at its start. The file itself does not import torch.
 """
 
