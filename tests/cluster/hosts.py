@@ -178,6 +178,17 @@ class Host:
             f"&& mount -t tmpfs -o size=512m none /dev/shm && hostname {self.name}"
         )
 
+    def take_own_tmp(self) -> None:
+        """Give the host a /tmp of its own. The shared folders, Python and this project stay where they are.
+
+        Hosts that share /tmp would choose the same names there: Ray makes its sockets there, without a lock.
+        """
+        needed = {self.network.root, Path(__file__), Path(sys.executable), Path(sys.prefix)}
+        kept = {path.parts[2] for each in needed for path in (each, each.resolve()) if path.parts[1] == "tmp"}
+        own = self.home / "own-tmp"
+        binds = [f"mkdir -p {own}/{name} && mount --rbind /tmp/{name} {own}/{name}" for name in sorted(kept)]
+        self._inside(" && ".join([f"mkdir -p -m 1777 {own}", *binds, f"mount --rbind {own} /tmp"]))
+
     def _connect(self) -> None:
         hub, inner = self.network.hub, f"i{self.number}"
         hub._inside(f"ip link add {self._link} type veth peer name {inner} netns {self.first}")

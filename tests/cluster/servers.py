@@ -159,8 +159,8 @@ class Bucket:
 class Ray:
     """The Ray of one host. A supervisor restarts it, as Kubernetes or systemd would."""
 
-    def __init__(self, host: Host, head: Host, cpus: int) -> None:
-        self.host, self.head, self.cpus = host, head, cpus
+    def __init__(self, host: Host, head: Host, cpus: int, gpus: int = 0) -> None:
+        self.host, self.head, self.cpus, self.gpus = host, head, cpus, gpus
 
     def start(self) -> None:
         ray = str(Path(sys.executable).with_name("ray"))
@@ -171,6 +171,7 @@ class Ray:
         )
         script = (
             f"while :; do '{ray}' start {address} --node-ip-address={self.host.address} --num-cpus={self.cpus} "
+            f"--num-gpus={self.gpus} "
             f"--object-store-memory=100000000 --temp-dir={self.host.home}/ray --block; sleep 1; done"
         )
         self.process = self.host.start("ray", "sh", "-c", script)
@@ -179,8 +180,8 @@ class Ray:
 class Cluster:
     """A head without CPUs for trials, two training hosts, and the three servers."""
 
-    def __init__(self, network: Network, workers: int = 2, disk: str = "256m") -> None:
-        """`disk` is the size of the last training host's disk."""
+    def __init__(self, network: Network, workers: int = 2, disk: str = "256m", gpus: int = 0) -> None:
+        """`disk` is the size of the last training host's disk. `gpus` of each training host are not there."""
         self.network = network
         self.database = Database(network.host("database"))
         self.database.start()
@@ -190,7 +191,7 @@ class Cluster:
         head = network.host("head")
         self.head = Ray(head, head, 0)
         self.workers = [
-            Ray(network.host(f"worker{n}", disk if n == workers else ""), head, 1)
+            Ray(network.host(f"worker{n}", disk if n == workers else ""), head, 1, gpus)
             for n in range(1, workers + 1)
         ]
         for each in (self.head, *self.workers):

@@ -48,6 +48,7 @@ class Site:
     def start(self, name: str) -> Host:
         """Boot a host with its slurmd."""
         host = self.hosts[name] = self.network.hosts.get(name) or self.network.host(name)
+        host.take_own_tmp()
         self.start_on(host, *munged(host.home, self.network.root / KEY))
         until(lambda: (host.folder / "munge.socket").exists(), 60, f"munged of {name}")
         if name == "control":
@@ -67,6 +68,10 @@ class Site:
         words = ["squeue", "--array", "--noheader", f"--format={user_format}"]
         done = subprocess.run(words, capture_output=True, text=True, check=True)
         return [line.split("|") for line in done.stdout.splitlines()]
+
+
+def scontrol(*words: str) -> None:
+    subprocess.run(["scontrol", *words], check=True, capture_output=True)
 
 
 @contextmanager

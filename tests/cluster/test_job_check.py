@@ -26,12 +26,14 @@ def node(**changes: object) -> dict[str, object]:
     return about | {"resources": {"CPU": 4.0}, "time": time.time()} | changes
 
 
-def lines(nodes: list[dict], submitter: Submitter | None = None, **changes: object) -> list[tuple[bool, str]]:
+def lines(
+    nodes: list[dict], submitter: Submitter | None = None, gpu: float = 0.0, **changes: object
+) -> list[tuple[bool, str]]:
     now = time.time()
     settings = {"store": "http://m:5000", "storage": "/s", "grows": False} | changes
     problems = check_report(
         node(nodes=nodes, store=""),
-        {"cpu": 1.0},
+        {"cpu": 1.0, "gpu": gpu},
         (now - 1, now + 1),
         submitter=submitter,
         **settings,  # pyright: ignore[reportArgumentType]
@@ -93,3 +95,18 @@ def test_gpus_of_running_machines_that_the_study_does_not_use_are_a_note():
     ((fatal, text),) = lines([node(resources={"CPU": 4.0, "GPU": 2.0})])
     assert not fatal
     assert text.startswith("the study asks for no GPU, and a machine of the cluster has 2")
+
+
+def test_a_machine_with_a_gpu_that_its_torch_cannot_use_is_one_line():
+    with_cuda, without = (
+        HERE | {"torch": f"{HERE['torch'].partition('+')[0]}{build}"} for build in ("", "+cpu")
+    )
+    nodes = [
+        node(address="10.0.0.1", resources={"CPU": 4.0}, versions=without),
+        node(address="10.0.0.2", resources={"CPU": 4.0, "GPU": 1.0}, versions=without),
+        node(address="10.0.0.3", resources={"CPU": 4.0, "GPU": 1.0}, versions=with_cuda),
+    ]
+    fatal = [text for fatal, text in lines(nodes, gpu=0.25) if fatal]
+    what = f"10.0.0.2 has torch {without['torch']}, which is built without CUDA"
+    assert fatal == [f"{what}; install a build with CUDA there"]
+    assert not any(fatal for fatal, _ in lines(nodes[:1]))

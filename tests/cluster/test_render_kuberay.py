@@ -10,7 +10,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from loopscale.cluster.base import ClusterError, Request, trials_per_machine
+from loopscale.cluster.base import ClusterError, Request
 from loopscale.cluster.commands import run_command
 from loopscale.cluster.kuberay import KubeRay, pod_states, submission_of_rayjob, waiting_reasons
 from loopscale.cluster.kuberay_manifests import NAME_CHARACTERS, rayjob_name
@@ -187,13 +187,6 @@ def test_trials_at_a_time_are_the_capacity_of_the_pods():
     assert words[words.index("--workers") + 1] == "6", "half a GPU each"
     words = kuberay(worker=worker, max_workers=3).driver(request(resources={"cpu": 1.0, "memory": 16.0}))
     assert words[words.index("--workers") + 1] == "6", "16 GiB each"
-
-
-def test_a_shared_gpu_takes_whole_trials():
-    assert trials_per_machine({"gpu": 0.4}, cpus=8, gpus=3, memory=None) == 6
-    assert trials_per_machine({"gpu": 2.0, "cpu": 1.0}, cpus=8, gpus=3, memory=None) == 1
-    assert trials_per_machine({"gpu": 1.0}, cpus=8, gpus=0, memory=None) == 0
-    assert trials_per_machine({"cpu": 0.1}, cpus=1, gpus=0, memory=None) == 10
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from loopscale.core.machine_share import main_memory, usable_cpus, usable_memory
+from loopscale.core.machine_share import main_memory, trials_per_machine, usable_cpus, usable_memory
 
 CPUS = float(len(os.sched_getaffinity(0)))
 SHARE = "from loopscale.core.machine_share import usable_cpus; print(usable_cpus())"
@@ -118,3 +118,10 @@ def test_a_process_in_a_real_group_counts_half_a_cpu():
         enter = f"echo $$ > {group}/cgroup.procs && exec {sys.executable} -c '{SHARE}'"
         done = subprocess.run(["sh", "-c", enter], capture_output=True, text=True, check=True)
     assert float(done.stdout) == 0.5
+
+
+def test_a_shared_gpu_takes_whole_trials():
+    assert trials_per_machine({"gpu": 0.4}, cpus=8, gpus=3, memory=None) == 6
+    assert trials_per_machine({"gpu": 2.0, "cpu": 1.0}, cpus=8, gpus=3, memory=None) == 1
+    assert trials_per_machine({"gpu": 1.0}, cpus=8, gpus=0, memory=None) == 0
+    assert trials_per_machine({"cpu": 0.1}, cpus=1, gpus=0, memory=None) == 10

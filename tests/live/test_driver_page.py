@@ -100,6 +100,35 @@ def test_the_page_shows_what_the_driver_says_and_ends_with_the_place_of_the_repo
         http.client.HTTPConnection(urlsplit(page.url).netloc).connect()
 
 
+def test_the_page_names_the_host_of_each_attempt_after_its_first_validation(store: Path, study: Study):
+    conductor = Conductor(study, [], NoWriter())
+    with loopscale.LivePage(store) as page:
+        page.on_start(conductor)
+        job = next(
+            job for job in iter(conductor.next, None) if isinstance(job, Job) and job.role != "baseline"
+        )
+
+        def shown(does: str, attempt: int) -> str:
+            """The host of the trial in the first state that shows what its worker does, in this attempt."""
+
+            def row(state: dict[str, Any]) -> list[dict[str, Any]]:
+                wanted = {"id": job.key, "does": does, "attempt": attempt}
+                return [each for each in state.get("workers", []) if wanted.items() <= each.items()]
+
+            page.on_stage(f"{does} {attempt}")
+            return row(first(page.url, lambda state: bool(row(state))))[0]["host"]
+
+        assert shown("starts", 1) == ""
+        report = Report(((1, {"error": 0.5, "error_last": 0.5}),), host="gpu-7")
+        conductor.report(job.key, report)
+        page.on_report(job, report)
+        assert shown("trains", 1) == "gpu-7"
+        conductor.report_lost(job.key, "gone", "host", "gpu-7")
+        assert conductor.next() is job
+        assert shown("starts", 2) == ""
+        page.close()
+
+
 DRIVER = """
 import sys, time
 from loopscale.live.driver_page import LivePage

@@ -4,6 +4,7 @@ The browser is Debian's chromium, driven by playwright. A worker of the real stu
 """
 
 import json
+import socket
 import sys
 import threading
 import time
@@ -74,7 +75,11 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Wat
     board, listening = Board(), bind()
     watcher = Watcher(board, lambda: open_store(root), "tiny", driven=True)
     watcher.hear(
-        {"stage": HOSTILE, "report": HOSTILE, "workers": [{"id": HOSTILE, "name": HOSTILE, "cell": HOSTILE}]}
+        {
+            "stage": HOSTILE,
+            "report": HOSTILE,
+            "workers": [{"id": HOSTILE, "name": HOSTILE, "cell": HOSTILE, "host": HOSTILE}],
+        }
     )
     watcher.look()
     server = PageServer(make_app(board, dict), board)
@@ -115,7 +120,7 @@ def test_the_page_of_hostile_records_is_drawn_fits_and_runs_none_of_their_code(
         assert page.locator("#failure-rows pre").inner_text().count(HOSTILE) == 2
         assert page.locator("#question").inner_text() == HOSTILE
         assert HOSTILE in page.locator("#cell-rows").inner_text()
-        assert HOSTILE in page.locator("#worker-rows").inner_text()
+        assert page.locator("#worker-rows").inner_text().count(HOSTILE) == 3, "trial, cell and host"
         assert page.evaluate("window.hacked") is None
         assert page.locator("main img, main script").count() == 0
         assert page.evaluate("document.documentElement.scrollWidth - window.innerWidth") <= 0
@@ -186,6 +191,8 @@ def test_a_page_follows_a_running_study_past_the_death_of_a_worker_to_its_end(
         assert page.evaluate("document.getElementById('curve-plot').layout.xaxis.range") == [1, 160]
         assert page.evaluate("window.scrollY") == 500
         wait_for(page, "document.getElementById('worker-rows').innerText.includes('trains')")
+        row = page.locator("#worker-rows tr", has_text="trains").first
+        assert row.locator("td, th").nth(3).inner_text() == socket.gethostname()
         wait_until(lambda: len(driver.saves()) > 3, process)
         kill_worker(process)
         slow.close()

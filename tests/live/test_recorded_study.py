@@ -77,6 +77,7 @@ def test_a_curve_grows_with_the_records_and_only_changed_histories_are_read(tmp_
             begin(recording, first, 0, 2e-3, {2: 0.5}),
             begin(recording, second, 0, 3e-3, {2: 0.6}),
         ]
+        recording.writer.write(Note(keys[1], tags={"host": "gpu\x1b[31m-7"}))
         assert recording.writer.flush(60)
         store = open_store(tmp_path / "store")
         asked: list[list[str]] = []
@@ -94,6 +95,7 @@ def test_a_curve_grows_with_the_records_and_only_changed_histories_are_read(tmp_
         assert [worker["does"] for worker in parts["recorded workers"]] == ["trains", "trains"]
         assert [cell["state"] for cell in parts["cells"]] == ["tunes", "tunes"]
         assert parts["records"]["work"] == pytest.approx((2 / 4 + 2 / 4) / 10, abs=1e-3)
+        assert [worker["host"] for worker in parts["recorded workers"]] == ["", "gpu\\u001b[31m-7"]
         validate(recording, keys[0], {4: 0.25})
         assert recording.writer.flush(60)
         parts = recorded.parts()

@@ -61,7 +61,8 @@ class Driver:
 
     study: Path
     folder: Path
-    workers: int = 2
+    workers: int | None = 2
+    """Value of `--workers`; None to fill the machine or the cluster."""
     overrides: tuple[str, ...] = ()
     storage: str = ""
     """Value of `--storage`. Empty for the store."""
@@ -81,7 +82,8 @@ class Driver:
 
     def start(self, *options: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "loopscale.cli.main", "run", str(self.study)]
-        command += ["--store", str(self.store), "--workers", str(self.workers)]
+        command += ["--store", str(self.store)]
+        command += ["--workers", str(self.workers)] if self.workers else []
         command += ["--storage", self.storage] if self.storage else []
         command += [word for override in self.overrides for word in ("--set", override)]
         environment = {

@@ -1,15 +1,20 @@
 """Provenance in the records: commit and hardware of a trial, and the plan in the parent run."""
 
 import re
+from contextlib import nullcontext
 
 import pytest
+import torch
 
+from loopscale.errors import ResourcesError
 from loopscale.foresight.plan import plan_study
 from loopscale.models import linear
+from loopscale.runner import machine
 from loopscale.runner.decide.conductor import Conductor
 from loopscale.runner.decide.job import Job, Report
-from loopscale.runner.machine import describe_machine, training_hardware
+from loopscale.runner.machine import describe_machine, local_workers, require_resources, training_hardware
 from loopscale.runner.simulation.simulate import MemoryRecords
+from loopscale.studies.schema import Resources
 from loopscale.studies.spec import Study, cell_counts
 
 TREE = {
@@ -62,3 +67,34 @@ def test_the_recorded_plan_equals_the_plan():
         assert recorded["flops"][0] < recorded["flops"][1]
         assert (recorded["tuning"], recorded["replicates"]) == (planned.tuning, planned.replicates)
         assert recorded["trained_share"] == planned.trained_share
+
+
+@pytest.mark.parametrize(
+    ("gpus", "gpu", "mistake"),
+    [
+        (
+            0,
+            0.25,
+            "a trial needs 0.25 GPU and this machine has none; give the --address of a cluster with GPUs",
+        ),
+        (0, 1.0, "a trial needs 1 GPU and this machine has none; give the --address of a cluster with GPUs"),
+        (1, 1.0, ""),
+        (2, 0.25, ""),
+    ],
+)
+def test_a_gpu_that_this_machine_lacks_is_one_line_before_ray_starts(
+    gpus: int, gpu: float, mistake: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    with pytest.raises(ResourcesError, match=re.escape(mistake)) if mistake else nullcontext():
+        require_resources(Resources(gpu=gpu), address=None)
+
+
+def test_as_many_trials_run_as_cpus_gpus_and_memory_hold(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(machine, "usable_cpus", lambda: 16.0)
+    monkeypatch.setattr(machine, "usable_memory", lambda: 64.0)
+    wanted = {16: {}, 2: {"gpu": 0.6}, 8: {"gpu": 0.25}, 4: {"cpu": 4}, 6: {"memory": 10.0}, 1: {"cpu": 32}}
+    assert {number: local_workers(Resources(**each)) for number, each in wanted.items()} == {
+        number: number for number in wanted
+    }

@@ -82,7 +82,7 @@ def submit(
 
     [bold]Example[/bold]  loopscale submit quickstart --cluster lab
     """
-    from loopscale.cluster.base import Request, trial_amounts
+    from loopscale.cluster.base import Request
     from loopscale.cluster.package import build_package
     from loopscale.cluster.preflight import remarks_on_hosts
     from loopscale.notation.plugins import packed_files
@@ -96,7 +96,7 @@ def submit(
         f"studies/{loaded.name}.yaml", loaded.path.parent if loaded.path else Path.cwd(), loaded.sources
     )
     package = build_package(loaded.name, loaded.text, plugins)
-    resources = trial_amounts(loaded.resources)
+    resources = loaded.resources.amounts
     with temporary_folder("package") as folder:
         archive = package.write(folder)
         request = Request(

@@ -5,7 +5,6 @@ settings. Every cluster runs the same command, `loopscale run`, which starts, re
 decides only where the driver and its workers are. After any failure, the remedy is to submit the study again.
 """
 
-import math
 import time
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +19,6 @@ from loopscale.core.config import Config, Family
 from loopscale.errors import ClusterError as ClusterError
 from loopscale.foresight.held_hosts import HostGroup as HostGroup
 from loopscale.redaction import STORE_PASSWORD, password_of, without_password
-from loopscale.studies.schema import Resources
 
 SubmissionState = Literal["pending", "running", "succeeded", "failed", "stopped"]
 ENDED: frozenset[SubmissionState] = frozenset({"succeeded", "failed", "stopped"})
@@ -239,36 +237,6 @@ class Cluster(Family, package="loopscale.cluster"):
             time.sleep(pause)
 
 
-def trial_amounts(resources: Resources) -> dict[str, float]:
-    """The resources of one trial: cpu, gpu, memory (GiB)."""
-    return {
-        "cpu": float(resources.cpu),
-        "gpu": float(resources.gpu),
-        "memory": float(resources.memory or 0),
-    }
-
-
 def trials_on(hosts: Sequence[HostGroup]) -> int:
     """The number of trials that run at a time on all hosts; at least 1, because a study waits for a fitting host."""
     return max(1, sum(group.count * group.slots for group in hosts))
-
-
-def trials_per_machine(
-    trial: Mapping[str, float], cpus: float, gpus: float, memory: float | None = None
-) -> int:
-    """The number of trials that fit one machine.
-
-    Parameters
-    ----------
-    trial
-        Resources of one trial: cpu, gpu, memory (GiB).
-    memory
-        GiB of the machine; None if memory is not counted.
-    """
-    has = {"cpu": cpus, "gpu": gpus, "memory": math.inf if memory is None else memory}
-    # Each GPU is shared on its own: with 0.4 of a GPU for a trial, two trials fit each GPU.
-    share = trial.get("gpu", 0.0)
-    if 0 < share < 1:
-        has["gpu"], trial = math.floor(1 / share + 1e-9) * math.floor(gpus), {**trial, "gpu": 1.0}
-    counts = [has[name] / amount for name, amount in trial.items() if name in has and amount > 0]
-    return math.floor(min(counts, default=cpus) + 1e-9)

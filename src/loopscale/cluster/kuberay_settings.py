@@ -6,16 +6,10 @@ from typing import Any, ClassVar, Self
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator, model_validator
 from typing_extensions import override
 
-from loopscale.cluster.base import (
-    Cluster,
-    HostGroup,
-    OneLine,
-    Request,
-    trials_on,
-    trials_per_machine,
-)
+from loopscale.cluster.base import Cluster, HostGroup, OneLine, Request, trials_on
 from loopscale.cluster.former_names import Former
 from loopscale.core.config import Config
+from loopscale.core.machine_share import trials_per_machine
 
 
 class Machine(Config):

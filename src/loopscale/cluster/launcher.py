@@ -15,10 +15,11 @@ import yaml
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 from typing_extensions import override
 
-from loopscale.cluster.base import HostGroup, OneLine, Request, trials_on, trials_per_machine
+from loopscale.cluster.base import HostGroup, OneLine, Request, trials_on
 from loopscale.cluster.former_names import Former
 from loopscale.cluster.ray import Ray
 from loopscale.core.config import Config
+from loopscale.core.machine_share import trials_per_machine
 
 HEAD, WORKER = "head", "worker"
 USAGE = """\

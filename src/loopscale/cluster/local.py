@@ -29,13 +29,12 @@ from loopscale.cluster.base import (
     Request,
     Submission,
     SubmissionState,
-    trials_per_machine,
 )
 from loopscale.cluster.commands import follow_file
 from loopscale.cluster.package import unpack
 from loopscale.core.file_locks import process_here
 from loopscale.core.file_names import LONGEST_FILE_NAME, bounded_name
-from loopscale.core.machine_share import usable_cpus
+from loopscale.core.machine_share import trials_per_machine, usable_cpus
 from loopscale.core.private_folders import make_private
 from loopscale.records.stores.opening import absolute_folder, store_place
 from loopscale.runner.lease import drivers
@@ -53,8 +52,8 @@ class Local(Cluster, kind="local"):
     @override
     def hosts(self, name: str, trial: Mapping[str, float]) -> tuple[HostGroup, ...]:
         cpus = max(1, int(usable_cpus()))
-        slots = trials_per_machine({"cpu": trial["cpu"]}, cpus, 0)
-        return (HostGroup(1, cpus, torch.cuda.device_count(), slots, least=1, started=False),)
+        gpus = torch.cuda.device_count()
+        return (HostGroup(1, cpus, gpus, trials_per_machine(trial, cpus, gpus), least=1, started=False),)
 
     @property
     def folder(self) -> Path:

@@ -136,6 +136,7 @@ def check_report(
     for node in nodes:
         problems += _node(node, report, submitter)
     problems += _capacity(nodes, trial, grows)
+    problems += _without_cuda(nodes, trial)
     most = max((node["resources"].get("GPU", 0.0) for node in nodes), default=0.0)
     if most and not trial.get("gpu"):
         text = f"the study asks for no GPU, and a machine of the cluster has {most:g}; set resources.gpu in the study"
@@ -196,6 +197,15 @@ def _requirements() -> dict[str, SpecifierSet]:
     except PackageNotFoundError:
         return {}
     return {each.name: each.specifier for each in requirements if each.name in PACKAGES and not each.marker}
+
+
+def _without_cuda(nodes: Sequence[Mapping[str, Any]], trial: Mapping[str, float]) -> Iterator[ClusterProblem]:
+    """A problem for each machine with a GPU whose torch cannot use a GPU. PyTorch marks such builds by +cpu."""
+    for node in nodes:
+        version = node.get("versions", {}).get("torch", "")
+        if trial.get("gpu") and node["resources"].get("GPU") and version.endswith("+cpu"):
+            what = f"{node['address']} has torch {version}, which is built without CUDA"
+            yield ClusterProblem(True, f"{what}; install a build with CUDA there")
 
 
 def _capacity(

@@ -28,10 +28,10 @@ from loopscale.cluster.base import (
     Request,
     Submission,
     SubmissionState,
-    trials_per_machine,
 )
 from loopscale.cluster.commands import last_line
 from loopscale.cluster.machine_report import MARK
+from loopscale.core.machine_share import trials_per_machine
 from loopscale.redaction import STORE_PASSWORD
 from loopscale.runner.machine import PACKAGES
 

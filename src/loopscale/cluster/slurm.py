@@ -51,13 +51,13 @@ from loopscale.cluster.base import (
     Submission,
     SubmissionState,
     trials_on,
-    trials_per_machine,
 )
 from loopscale.cluster.commands import follow_file, run_command
 from loopscale.cluster.former_names import Former
 from loopscale.cluster.package import unpack
 from loopscale.cluster.slurm_queue import WantedHosts, slurm_problems
 from loopscale.core.config import Config
+from loopscale.core.machine_share import trials_per_machine
 from loopscale.core.private_folders import make_private
 
 WORKER_JOB = "loopscale-worker-"

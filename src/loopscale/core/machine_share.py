@@ -1,4 +1,4 @@
-"""The part of this machine that this process may use: CPUs and memory.
+"""The part of this machine that this process may use: CPUs and memory. And the trials that fit on a machine.
 
 Containers and batch systems limit a process by control groups of Linux. The number of CPUs and the size of the memory
 stay those of the whole machine.
@@ -6,7 +6,7 @@ stay those of the whole machine.
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
@@ -49,6 +49,27 @@ def usable_memory(process: Path = PROCESS) -> float:
                 if (limit := int((folder / name).read_text())) < UNLIMITED_BYTES:
                     memory = min(memory, float(limit))
     return memory / 2**30 if math.isfinite(memory) else 0.0
+
+
+def trials_per_machine(
+    trial: Mapping[str, float], cpus: float, gpus: float, memory: float | None = None
+) -> int:
+    """The number of trials that fit one machine.
+
+    Parameters
+    ----------
+    trial
+        Resources of one trial: cpu, gpu, memory (GiB).
+    memory
+        GiB of the machine; None if memory is not counted.
+    """
+    has = {"cpu": cpus, "gpu": gpus, "memory": math.inf if memory is None else memory}
+    # Each GPU is shared on its own: with 0.4 of a GPU for a trial, two trials fit each GPU.
+    share = trial.get("gpu", 0.0)
+    if 0 < share < 1:
+        has["gpu"], trial = math.floor(1 / share + 1e-9) * math.floor(gpus), {**trial, "gpu": 1.0}
+    counts = [has[name] / amount for name, amount in trial.items() if name in has and amount > 0]
+    return math.floor(min(counts, default=cpus) + 1e-9)
 
 
 def _groups(process: Path, controller: str) -> Iterator[Path]:

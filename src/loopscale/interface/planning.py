@@ -141,13 +141,13 @@ def _times(results: "Results", runs: "Iterable[Run]") -> "Iterator[tuple[Trial, 
 
 def _offer(cluster: str, study: "Study") -> "tuple[Offer, int]":
     """The cluster's hosts and prices, and the number of trials that run there at a time. Raises Mistakes."""
-    from loopscale.cluster.base import trial_amounts, trials_on
+    from loopscale.cluster.base import trials_on
     from loopscale.cluster.files import load_cluster
     from loopscale.cluster.preflight import known_hosts
     from loopscale.foresight.plan import Offer
 
     name, settings = load_cluster(cluster)
-    trial = trial_amounts(study.resources)
+    trial = study.resources.amounts
     hosts, remarks = known_hosts(name, settings, trial)
     workers = settings.workers or trials_on(hosts)
     offer = Offer(name, gpu_memory=settings.gpu_memory, hosts=hosts, remarks=tuple(remarks))

@@ -180,6 +180,7 @@ class LivePage(Callback):
             "steps": job.steps,
             "error": rounded(job.error),
             "attempt": attempt,
+            "host": "" if starts else visible(job.host),  # an attempt that starts may be on another host
         }
 
     def _notice_end(self) -> None:

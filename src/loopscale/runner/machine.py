@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from loopscale.core.machine_share import main_memory, usable_cpus, usable_memory
+from loopscale.core.machine_share import main_memory, trials_per_machine, usable_cpus, usable_memory
 from loopscale.errors import ClusterError, ResourcesError
 from loopscale.models import linear
 from loopscale.redaction import redacted_command
@@ -171,8 +171,9 @@ def _check_address(address: str) -> None:
 
 
 def local_workers(resources: Resources) -> int:
-    """Number of trials that fit on the CPUs that this process may use; at least 1."""
-    return max(1, int(usable_cpus() / resources.cpu))
+    """Number of trials that fit on the CPUs and GPUs that this process may use, and in its memory; at least 1."""
+    memory = usable_memory() or None
+    return max(1, trials_per_machine(resources.amounts, usable_cpus(), torch.cuda.device_count(), memory))
 
 
 def is_out_of_memory(error: Exception) -> bool:

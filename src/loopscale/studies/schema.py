@@ -77,6 +77,11 @@ class Resources(Config):
         return self
 
     @property
+    def amounts(self) -> dict[str, float]:
+        """The amounts by name: cpu, gpu, memory (GiB; 0 if no memory is reserved)."""
+        return {"cpu": float(self.cpu), "gpu": float(self.gpu), "memory": float(self.memory or 0)}
+
+    @property
     def threads(self) -> int:
         """Threads of torch on the CPU: one for a trial with a share of a core."""
         return max(1, int(self.cpu))

@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -26,19 +27,30 @@ AMPERE = (8, 0)
 """The first compute capability of NVIDIA GPUs with TF32."""
 
 
+class NoGpu(RuntimeError):
+    """A process that needs a GPU sees none. Every process of this host with these devices would see none."""
+
+
 def pick(gpu: float | Literal["auto"] = "auto") -> str:
     """The device for a trial with a share `gpu` of a GPU. `auto` takes a GPU if torch sees one.
 
-    Raises ValueError if the trial asks for a GPU and torch sees none. The device is always the first GPU, because Ray
-    hides the others.
+    The device is always the first GPU, because Ray hides the others. Raises NoGpu if the trial asks for a GPU and
+    torch sees none.
     """
     if gpu == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     if gpu > 0 and not torch.cuda.is_available():
-        raise ValueError(
-            f"resources ask for {gpu} of a GPU, but torch sees no GPU; write 0 to train on the CPU"
-        )
+        devices = os.environ.get("CUDA_VISIBLE_DEVICES")
+        which = "a GPU" if devices is None else f"the GPU {devices!r} (CUDA_VISIBLE_DEVICES)"
+        here = socket.gethostname()
+        raise NoGpu(f"a trial on {here} got {which}, and torch sees no GPU there; {_gpu_remedy()}")
     return "cuda" if gpu > 0 else "cpu"
+
+
+def _gpu_remedy() -> str:
+    if torch.version.cuda or torch.version.hip:
+        return "`nvidia-smi` shows whether the GPU and its driver work"
+    return f"torch {torch.__version__} is built without CUDA, so install a build with CUDA"
 
 
 def prepare(threads: int) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from loopscale.notation.mistakes import Mistakes
-from loopscale.runner.decide.conductor import MAX_RETRIES, Conductor
+from loopscale.runner.decide.conductor import MAX_RETRIES, Conductor, NoWorkers
 from loopscale.runner.decide.error_rules import MOST_HOST_FAILURES
 from loopscale.runner.decide.job import Job, Report
 from loopscale.runner.simulation.simulate import MemoryRecords
@@ -129,3 +129,42 @@ def test_a_pattern_with_nested_repeats_does_not_hold_the_driver_up():
 
 def test_records_do_not_keep_the_rules():
     assert "on_error" not in study(on_error={"x": "retry"}).document()
+
+
+UNFIT = Report(
+    outcome="failed", detail="a trial on a got a GPU, and torch sees none", host="a", host_unfit=True
+)
+
+
+def test_a_host_without_its_gpu_gets_no_more_trials_and_the_trial_goes_on_elsewhere():
+    made, records = conductor()
+    job = start(made)
+    assert not made.report(job.key, UNFIT)
+    assert made.excluded_hosts == {"a": UNFIT.detail}
+    assert (job.state, job.outcome, job.retries, job.lost_hosts) == ("waiting", "", 0, 1)
+    assert start(made) is job
+    (record,) = [record for record in records.records() if record.key == job.key]
+    assert (record.outcome, record.tags["lost_reason"]) == ("running", UNFIT.detail)
+
+
+def test_a_study_whose_only_host_has_no_gpu_stops_with_the_reason():
+    made, _ = conductor()
+    made.services.live_hosts = lambda: {"a"}
+    job = start(made)
+    made.report(job.key, UNFIT)
+    assert (job.state, job.outcome) == ("waiting", "")
+    with pytest.raises(NoWorkers, match="torch sees none"):
+        made.next()
+
+
+def test_a_finished_trial_whose_evaluation_meets_a_host_without_gpu_is_evaluated_elsewhere():
+    made, _ = conductor()
+    job = start(made)
+    made.report(job.key, Report(outcome="finished", curve=CURVE, metrics={"evaluate/error": 0.5}, host="b"))
+    made.evaluate_again(job.key)
+    while start(made) is not job:
+        pass
+    made.report(job.key, UNFIT)
+    assert (job.state, job.outcome) == ("over", "finished")
+    assert start(made) is job
+    assert job.order_kind == "evaluate"

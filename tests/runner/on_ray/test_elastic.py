@@ -5,24 +5,13 @@ from pathlib import Path
 import pytest
 import ray
 import yaml
-from ray.autoscaler.v2.sdk import get_cluster_status
 from ray.cluster_utils import Cluster
 
 from tests import processes
 from tests.runner.drivers import Driver
+from tests.runner.told_gpus import pending_bundles
 
 pytestmark = [pytest.mark.slow, pytest.mark.hosts, pytest.mark.timeout(1800)]
-
-
-def demanded_bundles(address: str) -> list[dict[str, float]]:
-    """Resources that an autoscaler is asked for, with an entry per bundle."""
-    status = get_cluster_status(address)
-    return [
-        bundle.bundle
-        for group in status.resource_demands.placement_group_demand
-        for bundles in group.bundles_by_count
-        for bundle in [bundles] * bundles.count
-    ]
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -44,8 +33,8 @@ def test_waiting_trials_are_announced_and_start_on_a_new_machine(tmp_path: Path)
     try:
         driver = Driver(study, tmp_path, workers=3)
         process = driver.start("--address", cluster.address)
-        processes.wait_until(lambda: len(demanded_bundles(cluster.address)) >= 3, process)
-        bundles = demanded_bundles(cluster.address)
+        processes.wait_until(lambda: len(pending_bundles(cluster.address)) >= 3, process)
+        bundles = pending_bundles(cluster.address)
         assert {bundle["CPU"] for bundle in bundles} == {1.0}
         cluster.add_node(num_cpus=1)
         code, _, err = processes.outcome(process)

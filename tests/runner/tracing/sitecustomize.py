@@ -11,9 +11,8 @@ import importlib.machinery
 import os
 import sys
 import time
+from collections.abc import Callable
 from types import ModuleType
-
-TRACED = "loopscale.training.checkpoint"
 
 
 def wait_as_told() -> None:
@@ -44,36 +43,45 @@ def wait_after_most_saves() -> None:
 
 
 class Loader(importlib.abc.Loader):
-    def __init__(self, loader: importlib.abc.Loader) -> None:
-        self.loader = loader
+    def __init__(self, loader: importlib.abc.Loader, change: Callable[[ModuleType], None]) -> None:
+        self.loader, self.change = loader, change
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
         return self.loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
         self.loader.exec_module(module)
-        save = module.save
-
-        def traced_save(store, key, checkpoint) -> None:
-            save(store, key, checkpoint)
-            with open(os.environ["TRACE_SAVES"], "a") as file:
-                file.write(f"{key} {checkpoint.state.step} {store.url}\n")
-            wait_as_told()
-            wait_after_most_saves()
-
-        module.save = traced_save
+        self.change(module)
 
 
-class Finder(importlib.abc.MetaPathFinder):
+class AfterImport(importlib.abc.MetaPathFinder):
+    """Changes a module after its import."""
+
+    def __init__(self, name: str, change: Callable[[ModuleType], None]) -> None:
+        self.name, self.change = name, change
+
     def find_spec(self, name, path=None, target=None):
-        if name != TRACED:
+        if name != self.name:
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path)
         assert spec
         assert spec.loader
-        spec.loader = Loader(spec.loader)
+        spec.loader = Loader(spec.loader, self.change)
         return spec
 
 
+def trace_saves(checkpoints: ModuleType) -> None:
+    save = checkpoints.save
+
+    def traced_save(store, key, checkpoint) -> None:
+        save(store, key, checkpoint)
+        with open(os.environ["TRACE_SAVES"], "a") as file:
+            file.write(f"{key} {checkpoint.state.step} {store.url}\n")
+        wait_as_told()
+        wait_after_most_saves()
+
+    checkpoints.save = traced_save
+
+
 if "TRACE_SAVES" in os.environ:
-    sys.meta_path.insert(0, Finder())
+    sys.meta_path.insert(0, AfterImport("loopscale.training.checkpoint", trace_saves))

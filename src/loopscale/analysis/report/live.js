@@ -160,7 +160,8 @@ function showWorkers() {
   show("no-workers", !rows.length);
   show("worker-table", rows.length);
   fill(place("worker-rows"), rows, row => [
-    word(row.name), word(row.cell), word(row.does), count(row.steps ? `${row.step} of ${row.steps}` : "–"),
+    word(row.name), word(row.cell), word(row.does), word(row.host || "–"),
+    count(row.steps ? `${row.step} of ${row.steps}` : "–"),
     count(row.steps ? `${Math.round(100 * row.step / row.steps)} %` : "–"), count(digits(row.error)), count(row.attempt),
   ]);
 }

@@ -71,7 +71,7 @@ class TooManyFailures(BaseException):
 
 
 class NoWorkers(RunError):
-    """Every worker died before its first report."""
+    """Every worker died before its first report, or no host has what the trials need."""
 
 
 class Unrecorded(RunError):
@@ -132,6 +132,8 @@ class Conductor:
         """Running jobs whose worker has reported."""
         self.has_reports, self._silent_deaths = False, 0
         """Whether any worker has reported in this run, and the number of deaths before."""
+        self._last_host_unfit = ""
+        """Why no trial can run on the only host that is left. Empty while there is a host."""
         self._evaluation = study.evaluate.key
         self._lost_curves: set[str] = set()
         """Keys of the finished jobs whose recorded curve is damaged."""
@@ -230,12 +232,15 @@ class Conductor:
 
         A held-out cell has no new job before its prediction is recorded.
 
-        Raises NoWorkers if all workers died before their first report. Raises BudgetSpent if the budget does not
-        suffice for a job and no job runs. Raises TooManyFailures by the rule `stop.failures`.
+        Raises NoWorkers if all workers died before their first report, or if no host has what the trials need. Raises
+        BudgetSpent if the budget does not suffice for a job and no job runs. Raises TooManyFailures by the rule
+        `stop.failures`.
         """
         self._check_failures()
         if not self.has_reports and self._silent_deaths >= MAX_SILENT_DEATHS:
             raise NoWorkers(next(reversed(self.reasons.values()), "no reason was given"))
+        if self._last_host_unfit:
+            raise NoWorkers(self._last_host_unfit)
         if self._running and self.share_used:
             return Idle.WAIT
         affordable = not self.meter or self.meter.affords_another(self.running_count)
@@ -458,6 +463,9 @@ class Conductor:
         report = verdict or report
         if report.outcome == "finished" and report.host:
             self._host_ends[report.host].append(True)
+        if report.host_unfit:
+            self._leave_unfit_host(job, report)
+            return False
         if report.outcome in FAILURES and not job.outcome and self._tries_again(job, report):
             return False
         if report.outcome:
@@ -494,14 +502,29 @@ class Conductor:
         counts = {"retries": str(job.retries), "lost_hosts": str(job.lost_hosts)}
         self.writer.write(Note(job.key, tags=counts | ({"lost_reason": reason[-1000:]} if reason else {})))
         if job.worker_deaths <= MAX_RETRIES and job.host_deaths <= MAX_LOST_HOSTS:
-            job.state = "over" if job.outcome and job.order_kind != "train" else "waiting"
-            self._queue.state_changed(job)
+            self._wait(job)
         else:
             deaths = job.worker_deaths + job.host_deaths
             outcome = "out_of_memory" if fault == "memory" else "lost"
             self._end(
                 job, Report(outcome=outcome, detail=f"its worker died {deaths} times; {reason}".strip("; "))
             )
+
+    def _leave_unfit_host(self, job: Job, report: Report) -> None:
+        """Let a job wait for another host, and exclude its host. Without another host the study stops."""
+        if not self._blames_host("exclude_host", report.host, report.detail):
+            self._last_host_unfit = report.detail
+        job.host_deaths, job.lost_hosts = job.host_deaths + 1, job.lost_hosts + 1
+        tags = {"lost_hosts": str(job.lost_hosts), "lost_reason": report.detail[-1000:]}
+        self.writer.write(Note(job.key, tags=tags))
+        self.reasons[job.key] = report.detail
+        self._leave(job.key)
+        self._wait(job)
+
+    def _wait(self, job: Job) -> None:
+        """Let a job whose worker is gone wait for another worker. An ended trial only misses its evaluation."""
+        job.state = "over" if job.outcome and job.order_kind != "train" else "waiting"
+        self._queue.state_changed(job)
 
     def _tries_again(self, job: Job, report: Report) -> bool:
         """Whether a rule of `on_error` lets a failed job go on with another worker. Such a job waits from now on."""
@@ -576,6 +599,7 @@ class Conductor:
     def _leave(self, key: str) -> None:
         self._running.discard(key)
         self._reporting.discard(key)
+        self._jobs_by_key[key].host = ""  # the next worker may be on another host
 
     def _add_progress(self, job: Job, step: int, metrics: dict[str, float], host: str) -> Report | None:
         """Record a validation on a host. Returns the end of the trial, or None for a trial that goes on."""

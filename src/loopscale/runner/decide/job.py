@@ -74,6 +74,8 @@ class Report:
     """How the floor of the curve's prompts is known, and the algorithm, such as `bayes ridge`."""
     host: str = ""
     """The host of the worker. Reports with progress and reports with an outcome name the host."""
+    host_unfit: bool = False
+    """Whether no trial of the study can run on the host, because the host lacks the GPU that Ray has promised."""
     hardware: str = ""
     """The GPU, or the processor, of the training."""
     execution: str = ""

@@ -39,4 +39,4 @@ class DriverServices:
     share: Share = field(default_factory=Share)
     """The study's share of a cluster. The connection to the cluster updates the share while the study runs."""
     live_hosts: Callable[[], Collection[str]] = tuple
-    """Returns the hosts of the cluster. The connection to the cluster sets it once it stands."""
+    """Returns the hosts of the cluster that can hold a trial. The connection to the cluster sets this function."""

@@ -5,8 +5,9 @@ Tune's own state is never used.
 
 import logging
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search import Searcher
 from typing_extensions import override
 
+from loopscale.core.machine_share import trials_per_machine
+from loopscale.errors import ResourcesError
 from loopscale.runner.decide.budget import BudgetSpent
 from loopscale.runner.decide.conductor import Conductor, Interrupted
 from loopscale.runner.decide.job import CauseOfDeath, Idle, Job, Order
@@ -36,6 +39,9 @@ IDLE_SECONDS = 10.0
 
 This rule costs at most twice the best choice (ski rental: rent until the rent equals the price).
 """
+
+PLACEMENT_SECONDS = 5.0
+"""Time between two looks for hosts that can hold a trial."""
 
 HOST_LOST = "its host is not alive any more"
 """Added to the reason of a death if Ray says that the host is dead."""
@@ -64,25 +70,74 @@ def ray_amounts(resources: Resources) -> dict[str, float]:
     return {name: float(amount) for name, amount in amounts.items() if amount}
 
 
-def count_slots(resources: Resources) -> int:
-    """Number of trials that the connected cluster holds when it is empty."""
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    return sum(
-        min(int(node.get(name, 0) / amount + 1e-9) for name, amount in ray_amounts(resources).items())
-        for node in nodes
+def slots_by_host(resources: Resources) -> Counter[str]:
+    """Number of trials that each live host of the connected cluster holds when it is empty."""
+    slots = Counter[str]()
+    for node in ray.nodes():
+        if node["Alive"]:
+            has = node["Resources"]
+            amounts = (has.get("CPU", 0.0), has.get("GPU", 0.0), has.get("memory", 0.0) / 2**30)
+            slots[node["NodeManagerHostname"]] += trials_per_machine(resources.amounts, *amounts)
+    return slots
+
+
+def private_slots(resources: Resources) -> int:
+    """Number of trials that the private Ray holds. Ray counts GPUs and memory in its own way.
+
+    Raises ResourcesError if Ray cannot hold a trial.
+    """
+    if slots := sum(slots_by_host(resources).values()):
+        return slots
+    has = ray.cluster_resources()
+    counted = {
+        "cpu": has.get("CPU", 0.0),
+        "gpu": has.get("GPU", 0.0),
+        "memory": has.get("memory", 0.0) / 2**30,
+    }
+    needed = {name: amount for name, amount in resources.amounts.items() if amount}
+    raise ResourcesError(
+        f"a trial needs {_listed(needed)}, and Ray counts {_listed(counted)} on this machine; ask for less under "
+        "resources, or start Ray with other numbers, as in `ray start --head --num-gpus=1`, and give its --address"
     )
 
 
-def placement_notice(resources: Resources) -> str:
-    """Message for a cluster without any machine that can hold a trial.
+def _listed(amounts: Mapping[str, float]) -> str:
+    units = {"cpu": "CPUs", "gpu": "GPUs", "memory": "GiB of memory"}
+    return ", ".join(f"{amount:.3g} {units[name]}" for name, amount in amounts.items())
 
-    Ray does not say whether the cluster can grow. An autoscaler sees pending trials, if the cluster has one.
+
+class PlacementWatch:
+    """Says when no host of the cluster can hold a trial, each time that this begins.
+
+    Ray itself waits without a message. Ray does not say whether the cluster can grow. An autoscaler sees pending
+    trials, if the cluster has one.
     """
-    amounts = {"CPUs": resources.cpu, "GPUs": resources.gpu, "GiB of memory": resources.memory}
-    request = ", ".join(f"{amount:g} {name}" for name, amount in amounts.items() if amount)
+
+    def __init__(self, conductor: Conductor, notice: Callable[[str], None]) -> None:
+        self.conductor, self.notice = conductor, notice
+        self._next, self._waits = 0.0, False
+
+    def look(self) -> None:
+        """Look at the hosts, at most every PLACEMENT_SECONDS."""
+        if time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + PLACEMENT_SECONDS
+        resources, excluded = self.conductor.study.resources, self.conductor.excluded_hosts
+        with suppress(Exception):  # a head that does not answer is another problem, which Tune meets too
+            slots = slots_by_host(resources)
+            waits = not any(number for host, number in slots.items() if host not in excluded)
+            if waits and not self._waits:
+                self.notice(placement_notice(resources, excluded.keys() & slots.keys()))
+            self._waits = waits
+
+
+def placement_notice(resources: Resources, excluded: Collection[str]) -> str:
+    """Message for a cluster without any host that can hold a trial. Some hosts are `excluded`."""
+    request = _listed({name: amount for name, amount in resources.amounts.items() if amount})
+    without = f" (the excluded {', '.join(sorted(excluded))} left out)" if excluded else ""
     return (
-        f"no machine of the cluster has the resources of a trial ({request}); the study waits for such a machine: "
-        "if none will be added, stop the study with Ctrl-C and reduce its resources"
+        f"no machine of the cluster{without} has the resources of a trial ({request}); the study waits for such a "
+        "machine: if none will be added, stop the study with Ctrl-C and reduce its resources"
     )
 
 
@@ -156,10 +211,11 @@ class TuneScheduler(FIFOScheduler):
         searcher: TuneSearcher,
         stage: TellStage = lambda _: None,
         session: RaySession | None = None,
+        placement: PlacementWatch | None = None,
     ) -> None:
         super().__init__()
         self.conductor, self.searcher, self.memory_kills = conductor, searcher, count_memory_kills()
-        self.stage, self.session = stage, session
+        self.stage, self.session, self.placement = stage, session, placement
         self.idle_workers = IdleWorkers()
 
     @override
@@ -187,6 +243,8 @@ class TuneScheduler(FIFOScheduler):
             raise RayDied
         if self.conductor.stopping:
             raise Interrupted
+        if self.placement:
+            self.placement.look()
         if not self.conductor.has_reports:
             started = (each for each in tune_controller.get_live_trials() if each.status == Trial.RUNNING)
             jobs = self.conductor.running_jobs
@@ -289,11 +347,6 @@ def _host_at(address: str | None) -> str:
     )
 
 
-def live_hosts() -> set[str]:
-    """The names of the hosts of the cluster that are alive."""
-    return {node["NodeManagerHostname"] for node in ray.nodes() if node["Alive"]}
-
-
 def node_ids(hosts: Collection[str]) -> list[str]:
     """Ray's ids of the live nodes on these hosts."""
     nodes = ray.nodes() if hosts else []
@@ -337,20 +390,27 @@ def run_tune(
     concurrent: int,
     stage: TellStage,
     session: RaySession,
+    notice: Callable[[str], None],
 ) -> None:
     """Run the study with Ray Tune to its end. Raises Interrupted, NoWorkers, BudgetSpent, RayFailed.
 
     The conductor has already handed out the job `first`. `concurrent` trials run or wait for a worker at a time. Before
-    the first report, `stage` is told of the report that the run waits for.
+    the first report, `stage` is told of the report that the run waits for. `notice` receives messages for a person.
     """
     for logger in ("ray.tune", "ray.train", "ray.air"):
         logging.getLogger(logger).setLevel(logging.CRITICAL)
     searcher = TuneSearcher(conductor, first, make_order, {})
     sources = conductor.study.sources
     worker = tune.with_parameters(trainable, plugins=sources) if sources else trainable
-    amounts = ray_amounts(conductor.study.resources)
-    conductor.services.live_hosts = live_hosts
-    scheduler = TuneScheduler(conductor, searcher, stage, session)
+    resources = conductor.study.resources
+    amounts = ray_amounts(resources)
+    conductor.services.live_hosts = lambda: [
+        host for host, slots in slots_by_host(resources).items() if slots
+    ]
+    watch = (
+        PlacementWatch(conductor, notice) if session.cluster else None
+    )  # a private Ray keeps its resources
+    scheduler = TuneScheduler(conductor, searcher, stage, session, watch)
     tuner = tune.Tuner(
         # Only a cluster has hosts to exclude, and the private Ray keeps its resources as they are.
         tune.with_resources(worker, partial(placement, amounts) if session.cluster else amounts),

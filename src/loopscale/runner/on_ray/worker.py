@@ -29,7 +29,7 @@ from loopscale.training import checkpoint
 from loopscale.training.checkpoint import Checkpoint, CorruptCheckpoint
 from loopscale.training.checkpoint_stores import open_checkpoint_store
 from loopscale.training.compiler import compiles
-from loopscale.training.device import execution, prepare
+from loopscale.training.device import NoGpu, execution, pick, prepare
 from loopscale.training.learning import kept_floor, learning_metrics
 from loopscale.training.loop import Diverged, train
 from loopscale.training.output import RETRY_SECONDS, kept_output
@@ -51,6 +51,8 @@ def work(order: Order) -> Iterator[Report]:
             if order.kind == "train":
                 yield from _train_to_end(order)
             yield _evaluate(order)
+    except NoGpu as error:
+        yield Report(outcome="failed", detail=str(error), host=socket.gethostname(), host_unfit=True)
     except Diverged as error:
         yield _with_place(order, Report(outcome="diverged", detail=str(error)))
     except torch.OutOfMemoryError as error:
@@ -145,7 +147,7 @@ def _train(order: Order) -> Iterator[Report]:
     interval = trial.training.checkpoint_every or 1
     next_save = (history[-1][0] if history else 0) + interval
     state = saved.state if saved else None
-    for progress in train(trial, state, _device(order), _compiled(order)):
+    for progress in train(trial, state, pick(order.resources.gpu), _compiled(order)):
         seconds = time.monotonic() - start
         history.append((progress.step, progress.metrics | {"seconds": seconds}))
         if save := progress.step >= next_save or progress.step == trial.training.steps:
@@ -194,7 +196,7 @@ def _evaluate(order: Order) -> Report:
             history = checkpoint.load_history(checkpoints, order.key)
         except (FileNotFoundError, checkpoint.Stripped) as error:
             return _with_place(order, Report(outcome="finished", detail=f"not evaluated: {error}"))
-        device = _device(order)
+        device = pick(order.resources.gpu)
         if floor := known_floor(order.trial.task, "validate", VALIDATION_PROMPTS):
             learning = learning_metrics(history, floor)
     floor = known_floor(task, "evaluate", order.evaluation.prompts)
@@ -214,7 +216,8 @@ def _evaluate(order: Order) -> Report:
 def _with_place(order: Order, report: Report) -> Report:
     """The report with the host, the hardware and the way of training, for the record."""
     gpu, compiled = float(order.resources.gpu), _compiled(order)
-    how = execution(order.trial.training, _device(order), compiled, gpu) if order.trial else ""
+    device = "cuda" if gpu else "cpu"
+    how = execution(order.trial.training, device, compiled, gpu) if order.trial else ""
     hardware = training_hardware(order.resources.gpu > 0)
     return replace(report, host=socket.gethostname(), hardware=hardware, execution=how)
 
@@ -227,10 +230,6 @@ def _compiled(order: Order) -> bool:
     if setting == "auto" and order.resources.gpu:
         return False  # the compiler has not been measured on a GPU
     return compiles(setting, order.flops)
-
-
-def _device(order: Order) -> str:
-    return "cuda" if order.resources.gpu else "cpu"
 
 
 def trainable(config: dict[str, Any], plugins: Sequence[Plugin] = ()) -> None:
