@@ -7,7 +7,8 @@ logits cost 1.
 Play. A net plays 512 games with arms drawn from its distribution, and 512 games with its most likely arm. The games
 and their luck are the same for all players, so differences of regrets have little noise. `play_regret_ratio` is the
 sampled regret over that of the floor's policy on the same games. Its standard error is that of the ratio, in which the
-part of a game that is hard for both players cancels. `play_exponent` is the slope
+part of a game that is hard for both players cancels. `play_gap` is the sampled regret less that of the floor's policy:
+the reward that a net loses against the policy, such as the expert of algorithm distillation. `play_exponent` is the slope
 of log regret against log rounds, over the last three quarters of the game. The regret of good players grows as a
 logarithm or as √H, with exponents below 1, and that of uniform play grows as H.
 
@@ -45,6 +46,8 @@ MIXTURES = 11
 """Weights 0, .1 .. 1 of the favourite arm in the mixed context policy."""
 EARLY = 0.25
 """The share of a game that the exponent of the regret leaves out."""
+LEAST_EPISODES = 2
+"""Rounds of a bandit, or episodes, from which a game has an exponent of the regret."""
 
 
 class History(ABC):
@@ -202,7 +205,8 @@ class DecisionTask(GradedTask):
             "play_regret",
             "play_regret_greedy",
             "play_regret_ratio",
-            "play_exponent",
+            "play_gap",
+            *(("play_exponent",) if self.rounds // self.rounds_of_episode >= LEAST_EPISODES else ()),
             "play_kl",
             "play_log_ratio",
         )
@@ -222,14 +226,16 @@ class DecisionTask(GradedTask):
         regrets = games.regret_of_rounds().double().cumsum(-1)
         sampled, greedy = regrets.split(GAMES)
         logs = (games.log_own - self.log_context(games.whole()).to(games.log_own))[:GAMES]
-        return {
+        values = {
             "play_regret": sampled,
             "play_regret_greedy": greedy,
             "play_regret_ratio": paired_ratio(sampled[:, -1], self.reference_regrets()),
+            "play_gap": sampled[:, -1] - self.reference_regrets(),
             "play_exponent": growth(sampled[:, self.rounds_of_episode - 1 :: self.rounds_of_episode]),
             "play_kl": logs,
             "play_log_ratio": log_mean_ratio(logs),
         }
+        return {name: values[name] for name in self.outcome_names}
 
     def reference_regrets(self) -> Float[Tensor, " games"]:
         """The regrets of the floor's policy on the games in which nets play."""
