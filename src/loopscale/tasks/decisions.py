@@ -8,8 +8,8 @@ Play. A net plays 512 games with arms drawn from its distribution, and 512 games
 and their luck are the same for all players, so differences of regrets have little noise. `play_regret_ratio` is the
 sampled regret over that of the floor's policy on the same games. Its standard error is that of the ratio, in which the
 part of a game that is hard for both players cancels. `play_gap` is the sampled regret less that of the floor's policy:
-the reward that a net loses against the policy, such as the expert of algorithm distillation. `play_exponent` is the slope
-of log regret against log rounds, over the last three quarters of the game. The regret of good players grows as a
+the reward that a net loses against the policy, such as the expert of algorithm distillation. `play_exponent` is the
+slope of log regret against log rounds, over the last three quarters of the game. The regret of good players grows as a
 logarithm or as √H, with exponents below 1, and that of uniform play grows as H.
 
 Mismatch. R is the mean over games of P(actions | player) / P(actions | context policy), if the player plays the games.
