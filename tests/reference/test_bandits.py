@@ -295,8 +295,22 @@ def test_a_solver_plays_as_its_policy(kind: str, solver: str):
     expected = task.play(policies.POLICIES[solver])  # pyright: ignore[reportArgumentType]
     assert found["play_regret"] == pytest.approx(float(expected.mean()), rel=1e-6)
     assert found["play_regret_sem"] == pytest.approx(sem(expected), rel=1e-6)
+    lost = expected - task.reference_regrets()
+    assert found["play_gap"] == pytest.approx(float(lost.mean()), abs=1e-6)
+    assert found["play_gap_sem"] == pytest.approx(sem(lost), abs=1e-6)
     if solver == task.reference:
         assert found["play_regret_ratio"] == pytest.approx(1)
+        # Both players lose the same in every game, so the ratio has no noise.
+        assert found["play_regret_ratio_sem"] == pytest.approx(0, abs=1e-6)
+
+
+def test_a_game_of_one_round_has_no_exponent():
+    assert "play_exponent" in posed(points=2).outcome_names
+    task = posed(points=1)
+    found = outcomes(Solver.model_validate({"kind": "thompson"}), task, 1)
+    assert "play_exponent" not in task.outcome_names
+    assert "play_exponent" not in found
+    assert all(math.isfinite(value) for value in found.values())
 
 
 @pytest.mark.parametrize(

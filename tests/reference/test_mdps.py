@@ -321,3 +321,12 @@ def test_states_out_of_play_are_never_visited():
 def test_a_net_that_overflows_has_no_regret_number():
     found = posed(points=3).outcomes(lambda batch: torch.full((len(batch.tokens), 1, 2), torch.nan))
     assert all(values.isnan().all() for values in found.values())
+
+
+@pytest.mark.parametrize("block", [0, 1, 2, 6, 100])
+def test_quantiles_between_computed_shapes_are_those_of_scipy(block: int):
+    found = mdp_policies._gamma_quantiles(4, 3, block).numpy()
+    shapes = 1 + 32 * block + np.arange(32.0)
+    chances = scipy.stats.gamma.cdf(found, shapes[:, None, None])
+    np.testing.assert_allclose(chances, np.broadcast_to(chances[:1], chances.shape), rtol=1e-9)
+    np.testing.assert_allclose(found, scipy.stats.gamma.ppf(chances, shapes[:, None, None]), rtol=1e-9)

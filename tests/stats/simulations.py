@@ -23,8 +23,10 @@ from loopscale.stats.contrasts import (
     ALPHA,
     PRIOR,
     Array,
+    Contrast,
     Contrasts,
     common_noise,
+    contrast_with_value,
     contrasts,
     half_pooled,
     half_widths,
@@ -32,6 +34,7 @@ from loopscale.stats.contrasts import (
 from loopscale.stats.emergence_prediction import predict_emergence
 from loopscale.stats.fitting import EFFICIENCY, judge_rates
 from loopscale.stats.forms.base import Form
+from loopscale.stats.games import GameNoise
 from loopscale.stats.learning_chances import PRIOR_COUNT, LearningLooks
 from loopscale.stats.looks import LookSchedule
 from loopscale.stats.multiplicity import bonferroni, holm
@@ -386,6 +389,83 @@ def intervals_table() -> str:
             rows.append(row)
     heads = [f"{seeds} seeds, {pairs}" for seeds in (2, 3, 5, 8) for pairs in ("all pairs", "noisiest")]
     return markdown(["noise", "prior", *heads], rows)
+
+
+PLAYER_ERROR = 0.02
+"""The relative standard error of a mean regret over 512 games."""
+
+
+@dataclass(frozen=True)
+class PlayedStudies:
+    """Log regrets of 4 cells that play the same games, and of the reference policy. All true ratios are 1."""
+
+    logs: Array
+    """[draws, cells, seeds]."""
+    reference: Array
+    """[draws]."""
+    alike: float
+    """The share of a player's variance over games that is the same for all players."""
+
+    @classmethod
+    def draw(cls, seed: Sequence[int], draws: int, seeds: int, alike: float, noise: float) -> "PlayedStudies":
+        """Half of the variance over games that is not alike is the cell's, and half is the single net's.
+
+        Parameters
+        ----------
+        noise
+            The noise of training.
+        """
+        rng = np.random.default_rng(seed)
+        parts = [(draws, 1, 1), (draws, 4, 1), (draws, 4, seeds)]
+        shares = alike, (1 - alike) / 2, (1 - alike) / 2
+        common, *own = (
+            PLAYER_ERROR * math.sqrt(share) * rng.standard_normal(shape)
+            for share, shape in zip(shares, parts, strict=True)
+        )
+        training = noise * rng.standard_normal((draws, 4, seeds))
+        reference = common[:, 0, 0] + PLAYER_ERROR * math.sqrt(1 - alike) * rng.standard_normal(draws)
+        return cls(common + sum(own) + training, reference, alike)
+
+    def coverage(self, beside_reference: bool) -> dict[str, float]:
+        """The share of 95 % intervals that cover the ratio 1, by the rule for the games."""
+        paired = PLAYER_ERROR * math.sqrt(2 - 2 * self.alike)
+        net = GameNoise(PLAYER_ERROR, paired, 1.0)
+        other = GameNoise(PLAYER_ERROR, 0.0 if beside_reference else paired, 1.0)
+        apart = replace(other, reference=2.0)  # as if the players had played different games
+        rules = {"none": 0.0, "unpaired": net.beside(apart), "paired": net.beside(other)}
+        found = self._beside_reference() if beside_reference else self._two_cells()
+        return {
+            name: float(np.mean([low <= 0 <= high for low, high in _intervals(found, shared)]))
+            for name, shared in rules.items()
+        }
+
+    def _two_cells(self) -> list[Contrast]:
+        found, seeds = contrasts(self.logs, np.array([0]), np.array([1])), self.logs.shape[-1]
+        rows = zip(found.difference[:, 0], found.variance[:, 0], found.freedom[:, 0], strict=True)
+        return [Contrast(float(mean), float(var), float(freedom), seeds) for mean, var, freedom in rows]
+
+    def _beside_reference(self) -> list[Contrast]:
+        rows = zip(self.logs, np.exp(self.reference), strict=True)
+        found = [contrast_with_value(logs, 0, float(value)) for logs, value in rows]
+        return [each for each in found if each]
+
+
+def _intervals(found: Sequence[Contrast], shared: float) -> Iterator[tuple[float, float]]:
+    return (each.beside(shared).interval() for each in found)
+
+
+def games_table() -> str:
+    rows = []
+    for second, beside_reference in (("a cell", False), ("the reference", True)):
+        for alike in (0.8, 0.5, 0.2):
+            for noise in (0.01, 0.05):
+                row = [second, f"{100 * alike:.0f}", f"{noise:g}"]
+                for seeds in (3, 8, 27):
+                    played = PlayedStudies.draw([21, seeds], 4000, seeds, alike, noise)
+                    row.append(" ".join(map(percent, played.coverage(beside_reference).values())))
+                rows.append(row)
+    heads = [f"{seeds} seeds" for seeds in (3, 8, 27)]
+    return markdown(["second side", "alike, %", "noise of training", *heads], rows)
 
 
 def families_table() -> str:
@@ -1049,6 +1129,7 @@ def wrong_forms_table() -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "intervals": intervals_table,
+    "games": games_table,
     "families": families_table,
     "lowest": lowest_table,
     "lowest-power": lowest_power_table,

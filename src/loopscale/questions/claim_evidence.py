@@ -12,15 +12,17 @@ from typing import Any, Generic, Literal
 import numpy as np
 
 from loopscale.questions.claim import BASES, CellSide, ClaimSpec, SolverSide
-from loopscale.questions.measures import CURVE_MEASURES
+from loopscale.questions.measures import CURVE_MEASURES, game_noise
 from loopscale.questions.runs import C, Run, Runs, learnt_of
 from loopscale.stats.contrasts import Array, Contrast, contrast, contrast_with_value, why_none
+from loopscale.stats.games import GameNoise, shared_variance
 from loopscale.stats.learning_chances import LearningLooks, looks_at_learning
 from loopscale.stats.looks import ClaimLooks, LookSchedule, Mask, looks_at, looks_at_value
 from loopscale.stats.milestones import Milestone
 
 EXACT = 1e-9
 """Algorithms run in float64. Their errors below this value are rounding, and have no ratio."""
+GAMES_NOTE = "The interval counts the noise of the games of play too"
 RatioIs = Literal["known", "at most", "at least", "unknown"]
 """A run that never passed a milestone has only a lower bound of its time. The ratio is then bounded from one side, or
 from none if both sides have such runs."""
@@ -143,7 +145,34 @@ class _Compared(Generic[C]):
             sides = self._with_itself(of)
         else:
             sides = self._with_cells(of)
-        return replace(sides, of=of)
+        return self._beside_games(replace(sides, of=of))
+
+    def _beside_games(self, sides: Sides[C]) -> Sides[C]:
+        """The comparison with the noise of the games of play, which all replicates share.
+
+        The same net after two numbers of loops has one set of games and no second side.
+        """
+        if sides.contrast is None or self.seconds[0] is self.pairs[0][0]:
+            return sides
+        noises = [
+            (self._game_noise(pair[0].runs, sides.of), self._game_noise(_runs_of(second), sides.of))
+            for pair, second in zip(self.pairs, self.seconds, strict=True)
+        ]
+        shared = shared_variance(noises)
+        if not shared:
+            return sides
+        return replace(
+            sides,
+            contrast=sides.contrast.beside(shared),
+            looks=sides.looks and sides.looks.beside(shared),
+            notes=(*sides.notes, GAMES_NOTE),
+        )
+
+    def _game_noise(self, runs: Sequence[Run], of: str) -> GameNoise:
+        counted = [run for run in runs if not self.spec.gated or run.learnt != 0] or runs
+        return GameNoise.of_replicates(
+            [noise for run in counted if (noise := game_noise(run.__getitem__, of))]
+        )
 
     def milestone(self, milestone: Milestone) -> Sides[C]:
         """The comparison of the steps, FLOPs or seconds until a milestone.
@@ -336,6 +365,11 @@ class _Compared(Generic[C]):
         logs, counted = (self._of_learnt(logs), learnt) if any(learnt) else (logs, runs)
         values = [int(np.isfinite(logs[cell.index]).sum()) for cell in cells]
         return values == [len(of_cell) for of_cell in counted]
+
+
+def _runs_of(side: Any) -> Sequence[Run]:
+    """The runs of a cell, or the single run of an algorithm."""
+    return getattr(side, "runs", (side,))
 
 
 def _logs_after(runs: Runs[C], cell: C, loop: int, of: str) -> Array:

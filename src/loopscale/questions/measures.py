@@ -1,11 +1,18 @@
-"""The measures that are recorded after every loop and at every query, for nets and for classical algorithms."""
+"""The measures of nets and of classical algorithms, and their noise over games.
 
+`CURVE_MEASURES` are recorded after every loop and at every query. Measures of acting are means over games, and have a
+standard error over games in the records.
+"""
+
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
+
+from loopscale.stats.games import GameNoise
 
 RegretLevel = Annotated[float, Field(gt=0, allow_inf_nan=False)] | None
 """The regret of a milestone."""
@@ -46,3 +53,31 @@ CURVE_MEASURES = {
     "regret_last": CurveMeasure("regret", "last"),
 }
 """The measures of curves by name."""
+PLAYED, PLAYED_RATIO = "play_regret", "play_regret_ratio"
+"""The regret of play, and its ratio to the regret of the task's reference policy on the same games."""
+
+
+def game_noise(value: Callable[[str], float], of: str) -> GameNoise | None:
+    """The noise of a measure of acting over games; None for other measures, and for records without it.
+
+    Parameters
+    ----------
+    value
+        A measure of one run by its name, NaN if the run has none.
+    of
+        The name of the measure.
+    """
+    if of in CURVE_MEASURES:
+        return None
+    own = _relative(value, of)
+    if not np.isfinite(own):
+        return None
+    if of not in (PLAYED, PLAYED_RATIO):
+        return GameNoise(own)
+    reference = value(PLAYED) / value(PLAYED_RATIO) if value(PLAYED_RATIO) else float("nan")
+    return GameNoise(own, _relative(value, PLAYED_RATIO), reference)
+
+
+def _relative(value: Callable[[str], float], of: str) -> float:
+    """The standard error of a measure over games, relative to the measure."""
+    return value(f"{of}_sem") / abs(value(of)) if value(of) else float("nan")

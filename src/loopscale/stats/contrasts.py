@@ -24,13 +24,14 @@ learns their noise from all groups together. Logarithms are used because errors 
 relative.
 
 The intervals describe the noise of training on the prompts that were evaluated. No rule sees what these prompts do to
-one cell and not to another, because all replicates of a cell share the prompts.
+one cell and not to another, because all replicates of a cell share the prompts. `Contrast.beside` adds this part where
+the records have its standard error, as for games of play (`stats.games`).
 """
 
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import cast
 
@@ -121,15 +122,30 @@ class Contrast:
     """Degrees of freedom of the variance."""
     seeds: int
     """Number of replicates: the shared seeds of a pair, else the replicates of the smaller group."""
+    shared: float = 0.0
+    """The squared standard error of what all replicates have in common, such as the games of play. No number of
+    replicates lessens this part."""
 
     @property
     def error(self) -> float:
         """The standard error of the difference."""
-        return math.sqrt(self.variance / self.seeds)
+        return math.sqrt(self.variance / self.seeds + self.shared)
+
+    @property
+    def error_freedom(self) -> float:
+        """Degrees of freedom of `error` [@satterthwaite1946]. The shared part counts as known."""
+        if not self.shared:
+            return self.freedom
+        replicates = self.variance / self.seeds
+        return self.freedom * (1 + min(self.shared / max(replicates, LEAST_VARIANCE), 1e3)) ** 2
 
     def half_width(self, level: float = LEVEL) -> float:
         """Half the confidence interval of the difference (Student's t)."""
-        return student(self.freedom, level) * self.error
+        return student(self.error_freedom, level) * self.error
+
+    def beside(self, shared: float) -> "Contrast":
+        """This contrast with the given `shared` part."""
+        return replace(self, shared=shared)
 
     def interval(self, level: float = LEVEL) -> tuple[float, float]:
         """The confidence interval of the difference; `level` is the share of intervals that cover the truth."""
@@ -148,7 +164,7 @@ class Contrast:
         one-sided tests of "level" count too. One claim needs no correction for both tests, because at most one verdict
         can be false.
         """
-        return float(p_values(self.difference, self.error, self.freedom, rule))
+        return float(p_values(self.difference, self.error, self.error_freedom, rule))
 
     def verdict(self, rule: VerdictRule = DIFFERENCE, alpha: float = ALPHA) -> Judgement:
         """The verdict of the interval of level 1 - alpha."""
@@ -346,7 +362,8 @@ def deciding_replicates(
 ) -> int | None:
     """How many replicates would decide the contrast, if the true difference is the estimated one.
 
-    An interval shrinks with the root of the replicates. The quantile of Student's t shrinks too, which is ignored.
+    An interval shrinks with the root of the replicates, down to the part that all replicates share. The quantile of
+    Student's t shrinks too, which is ignored.
 
     Returns
     -------
@@ -356,9 +373,13 @@ def deciding_replicates(
     half, reach = compared.half_width(level), float(rule.reach(compared.difference))
     if half < reach:
         return compared.seeds
-    if reach <= 0 or compared.seeds * (half / reach) ** 2 > most:
+    quantile = student(compared.error_freedom, level)
+    # What remains for the replicates beside the shared part.
+    allowed = max(reach, 0.0) ** 2 - quantile**2 * compared.shared
+    needed = quantile**2 * compared.variance / allowed if allowed > 0 else math.inf
+    if needed > most:
         return None
-    return max(compared.seeds + 1, math.ceil(compared.seeds * (half / reach) ** 2))
+    return max(compared.seeds + 1, math.ceil(needed))
 
 
 def common_noise(logs: Array) -> tuple[Array, Array]:

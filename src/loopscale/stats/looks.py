@@ -120,6 +120,7 @@ class LookSchedule:
         look: int,
         rule: VerdictRule = DIFFERENCE,
         alpha: float = ALPHA,
+        shared: float = 0.0,
     ) -> Array:
         """The chance of a verdict at the last look, if the present data are the only knowledge.
 
@@ -134,11 +135,13 @@ class LookSchedule:
             The index of the present look.
         rule, alpha
             Of the claim, see `Contrast.verdict`.
+        shared
+            The part of the squared standard error that no seed lessens, see `Contrast.shared`.
         """
         now, most = self.observations[look], self.observations[-1]
         difference, variance = np.asarray(difference), np.asarray(variance)
         spread = np.sqrt(np.maximum(variance * (1 / now - 1 / most), 1e-300))
-        bar = half_widths(np.sqrt(variance / most), self.prior + most - 1, self.alphas(alpha)[-1])
+        bar = half_widths(np.sqrt(variance / most + shared), self.prior + most - 1, self.alphas(alpha)[-1])
         return rule.chance(difference, spread, bar)
 
 
@@ -154,6 +157,14 @@ class ClaimLooks:
     def look(self) -> int:
         """The index of the present look."""
         return len(self.contrasts) - 1
+
+    def beside(self, shared: float) -> "ClaimLooks":
+        """These looks with a part of the squared error that all replicates share, see `Contrast.shared`.
+
+        The part is the same at all looks, so their estimates agree more than the recursion assumes. The levels of the
+        looks then spend less than alpha.
+        """
+        return replace(self, contrasts=tuple(one.beside(shared) for one in self.contrasts))
 
     def interval(self, alpha: float = ALPHA) -> tuple[float, float]:
         """The interval of the difference at the present look. The chance that any look's interval fails is alpha."""
@@ -174,7 +185,9 @@ class ClaimLooks:
     def chance(self, rule: VerdictRule = DIFFERENCE, alpha: float = ALPHA) -> float:
         """The chance of a verdict at the last look; see `LookSchedule.chance`."""
         present = self.contrasts[-1]
-        return float(self.schedule.chance(present.difference, present.variance, self.look, rule, alpha))
+        return float(
+            self.schedule.chance(present.difference, present.variance, self.look, rule, alpha, present.shared)
+        )
 
     def is_futile(self, rule: VerdictRule = DIFFERENCE, alpha: float = ALPHA) -> bool:
         """True if more replicates will probably not decide the claim."""

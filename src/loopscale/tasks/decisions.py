@@ -5,8 +5,11 @@ plays the rounds of the prompt, and the expert labels every prefix. The error is
 logits cost 1.
 
 Play. A net plays 512 games with arms drawn from its distribution, and 512 games with its most likely arm. The games
-and their luck are the same for all players, so differences of regrets have little noise. `play_exponent` is the slope
-of log regret against log rounds, over the last three quarters of the game. The regret of good players grows as a
+and their luck are the same for all players, so differences of regrets have little noise. `play_regret_ratio` is the
+sampled regret over that of the floor's policy on the same games. Its standard error is that of the ratio, in which the
+part of a game that is hard for both players cancels. `play_gap` is the sampled regret less that of the floor's policy:
+the reward that a net loses against the policy, such as the expert of algorithm distillation. `play_exponent` is the
+slope of log regret against log rounds, over the last three quarters of the game. The regret of good players grows as a
 logarithm or as √H, with exponents below 1, and that of uniform play grows as H.
 
 Mismatch. R is the mean over games of P(actions | player) / P(actions | context policy), if the player plays the games.
@@ -15,7 +18,8 @@ such ratios has heavy tails, so `play_log_ratio` is ln R, and `play_kl` is the m
 divergence of the player's games from those of the prompts, and a lower bound of ln R.
 
 Exponents and ln R are no means over games. Their numbers per game are the pseudo-values of the jackknife: their mean is
-the estimate, and their standard error is that of the jackknife [@efron1982].
+the estimate, and their standard error is that of the jackknife [@efron1982]. The numbers of the ratio per game are
+those of the delta method, with the same property.
 """
 
 import math
@@ -42,6 +46,8 @@ MIXTURES = 11
 """Weights 0, .1 .. 1 of the favourite arm in the mixed context policy."""
 EARLY = 0.25
 """The share of a game that the exponent of the regret leaves out."""
+LEAST_EPISODES = 2
+"""Rounds of a bandit, or episodes, from which a game has an exponent of the regret."""
 
 
 class History(ABC):
@@ -199,7 +205,8 @@ class DecisionTask(GradedTask):
             "play_regret",
             "play_regret_greedy",
             "play_regret_ratio",
-            "play_exponent",
+            "play_gap",
+            *(("play_exponent",) if self.rounds // self.rounds_of_episode >= LEAST_EPISODES else ()),
             "play_kl",
             "play_log_ratio",
         )
@@ -219,18 +226,20 @@ class DecisionTask(GradedTask):
         regrets = games.regret_of_rounds().double().cumsum(-1)
         sampled, greedy = regrets.split(GAMES)
         logs = (games.log_own - self.log_context(games.whole()).to(games.log_own))[:GAMES]
-        return {
+        values = {
             "play_regret": sampled,
             "play_regret_greedy": greedy,
-            "play_regret_ratio": sampled[:, -1] / self.reference_regret(),
+            "play_regret_ratio": paired_ratio(sampled[:, -1], self.reference_regrets()),
+            "play_gap": sampled[:, -1] - self.reference_regrets(),
             "play_exponent": growth(sampled[:, self.rounds_of_episode - 1 :: self.rounds_of_episode]),
             "play_kl": logs,
             "play_log_ratio": log_mean_ratio(logs),
         }
+        return {name: values[name] for name in self.outcome_names}
 
-    def reference_regret(self) -> float:
-        """The mean regret of the floor's policy."""
-        return _reference_regret(self.model_dump_json())
+    def reference_regrets(self) -> Float[Tensor, " games"]:
+        """The regrets of the floor's policy on the games in which nets play."""
+        return _reference_regrets(self.model_dump_json())
 
     def _next(self, games: GamesInProgress, answer: Answer, round: int) -> Float[Tensor, "games K"]:
         """The distributions over arms in a round: sampled play in the first half of the games, then greedy play."""
@@ -252,10 +261,19 @@ class DecisionTask(GradedTask):
 
 
 @lru_cache(maxsize=16)
-def _reference_regret(settings: str) -> float:
+def _reference_regrets(settings: str) -> Float[Tensor, " games"]:
     task = Task.model_validate_json(settings)
     assert isinstance(task, DecisionTask)
-    return float(task.play(task.policy(task.reference)).mean())
+    return task.play(task.policy(task.reference))
+
+
+def paired_ratio(
+    regrets: Float[Tensor, " games"], reference: Float[Tensor, " games"]
+) -> Float[Tensor, " games"]:
+    """Numbers whose mean is the ratio of the mean regrets, and whose scatter is that of the ratio (delta method)."""
+    scale = reference.mean()
+    ratio = regrets.mean() / scale
+    return ratio + (regrets - ratio * reference) / scale
 
 
 def growth(curves: Float[Tensor, "games rounds"]) -> Float[Tensor, " games"]:

@@ -25,6 +25,7 @@ from loopscale.analysis.recorded.load import find_results
 from loopscale.analysis.recorded.prices import study_prices
 from loopscale.analysis.recorded.results import Results
 from loopscale.questions.claim import ClaimSpec
+from loopscale.questions.claim_evidence import GAMES_NOTE
 from tests.analysis.planted import Planted, comparison
 
 Settings = Mapping[str, Any]
@@ -535,3 +536,21 @@ def test_two_layers_of_a_net_without_loops_are_compared_and_loops_lend_them_no_n
     alone, beside = claimed(False), claimed(True)
     assert ratio(alone) == pytest.approx(np.exp(-0.11 * 4), rel=0.001)
     assert (alone.word, alone.sides.contrast) == ("holds", beside.sides.contrast)
+
+
+def test_a_claim_about_play_counts_the_games_that_all_replicates_share():
+    """At most the errors of both players count, as in records from before the error of the ratio was paired."""
+    study = find_results("decisions/reduced/mdp", DATA / "decisions_mdp")
+    compared = {claim.spec.text: claim.sides for claim in judged_claims(study)}
+    sides = compared["Decision-pretrained GPT-2 has no more regret of play than posterior sampling"]
+    [[cell]] = sides.pairs
+    solver = next(each for each in cell.baselines if each.solver == "posterior sampling")
+    nets = [(run["play_regret_sem"] / run["play_regret"]) ** 2 for run in cell.runs]
+    assert sides.contrast is not None
+    unpaired = float(np.mean(nets)) + (solver["play_regret_sem"] / solver["play_regret"]) ** 2
+    assert 0 < sides.contrast.shared < unpaired * (1 + 1e-9)
+    assert GAMES_NOTE in sides.notes
+    other = compared["Four loops are closer to posterior sampling than one loop"]
+    assert other.contrast is not None
+    assert other.contrast.shared == 0
+    assert GAMES_NOTE not in other.notes

@@ -23,7 +23,6 @@ class IcrlGap(Bound, kind="icrl_gap", titled="imitation gap"):
     of = "regret of play"
     source = "@lin2024, theorem 6 (from memory; the number from @yang2025slides)"
     hidden_constant = True
-    without_study = "above the largest possible regret at the sizes of the studies"
     horizon: PositiveInt = 200
     """T, the number of rounds."""
     ratio: float = Field(2.0, ge=1)
