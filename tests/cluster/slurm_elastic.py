@@ -28,6 +28,8 @@ replicates: {replicates}
 evaluate: {{loops: 2, prompts: 16}}
 """
 LEAVES = "leaves Ray: its time is over, or it is not needed"
+RAY_ENDED = "Ray has ended"
+"""At its limit, Slurm may end the Ray of a worker job before the job itself leaves."""
 JOINS = ": joins Ray at"
 
 
@@ -91,7 +93,7 @@ class ElasticStudy:
         return Counter((line.split()[0], int(line.split()[1])) for line in lines)
 
     def workers(self) -> dict[str, str]:
-        """The number of the worker job that runs on each host."""
+        """The worker job that runs on each host, such as 2_7. A bare number could mean a whole array."""
         running = [job for job in self.there.jobs() if job[2] == "RUNNING" and "worker" in job[1]]
         return {host: number for number, _, _, host in running}
 

@@ -64,7 +64,7 @@ class Site:
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         return {line.split()[0] for line in done.stdout.splitlines() if line.split()[1:] == ["idle"]}
 
-    def jobs(self, user_format: str = "%A|%j|%T|%N") -> list[list[str]]:
+    def jobs(self, user_format: str = "%i|%j|%T|%N") -> list[list[str]]:
         words = ["squeue", "--array", "--noheader", f"--format={user_format}"]
         done = subprocess.run(words, capture_output=True, text=True, check=True)
         return [line.split("|") for line in done.stdout.splitlines()]

@@ -257,7 +257,8 @@ class TuneScheduler(FIFOScheduler):
                 raise BudgetSpent
         self.idle_workers.release_expired(tune_controller)
         forget_ended(tune_controller)
-        if self.conductor.share_used:
+        idle_too_long = self.placement and not self.idle_workers.expiries  # a host may go then
+        if self.conductor.share_used or idle_too_long:
             _stop_cached_actor(tune_controller)
         return _waiting_without_actor(tune_controller) or super().choose_trial_to_run(tune_controller)
 
@@ -363,7 +364,7 @@ def placement(amounts: Mapping[str, float], config: Mapping[str, Any]) -> tune.P
 
 
 def _stop_cached_actor(controller: Any) -> None:
-    """Stop the idle actor that Tune keeps for the next trial. On a shared cluster it blocks another study's slot.
+    """Stop the idle actor that Tune keeps for the next trial. On a cluster it blocks another study's slot, or a host.
 
     Ray 2.60 has no public option for this.
     """
