@@ -181,7 +181,7 @@ class Host:
     def take_own_tmp(self) -> None:
         """Give the host a /tmp of its own. The shared folders, Python and this project stay where they are.
 
-        On one machine, hosts that share /tmp could choose the same names there: of Ray's sockets, or of a user's folder.
+        On one machine, hosts that share /tmp could choose the same names there, of sockets or of folders.
         """
         needed = {self.network.root, Path(__file__), Path(sys.executable), Path(sys.prefix)}
         kept = {path.parts[2] for each in needed for path in (each, each.resolve()) if path.parts[1] == "tmp"}
