@@ -23,6 +23,7 @@ from loopscale.core import durable
 from loopscale.core.file_locks import NoLocks, take
 from loopscale.core.file_names import bounded_name
 from loopscale.core.private_folders import make_private
+from loopscale.core.regular_files import read_regular
 from loopscale.core.temporary import lasting_folder
 from loopscale.core.visible import tell
 from loopscale.errors import QueryError as QueryError
@@ -440,7 +441,7 @@ def _remove(folder: Path) -> None:
 
 def _checksum(file: Path) -> str:
     try:
-        return f"{zlib.crc32(file.read_bytes()):08x}"
+        return f"{zlib.crc32(read_regular(file)):08x}"
     except OSError as problem:
         return str(problem)
 
@@ -491,7 +492,7 @@ def _reason(problem: OSError | StoreError) -> str:
 def _load_json(path: Path) -> dict[str, Any]:
     """The saved object; empty if the file is absent or damaged, because a mirror can be made anew."""
     try:
-        content = json.loads(path.read_text())
+        content = json.loads(read_regular(path))
     except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
