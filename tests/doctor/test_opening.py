@@ -1,6 +1,7 @@
 """The doctor of a store whose format file is damaged, however a person names the store."""
 
 import os
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -51,3 +52,22 @@ def test_a_format_file_that_is_no_regular_file_is_one_line(
     if kind == "folder":
         assert main(["doctor", "--repair", "--store", str(store)]) == 2
         assert "cannot be written (Is a directory); remove it" in capsys.readouterr().err
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("damage", ["a folder as lock", "a pipe as lock", "a time beyond all calendars"])
+def test_readers_read_a_store_with_a_damage_beside_the_records(
+    store: Path, capsys: pytest.CaptureFixture[str], damage: str
+):
+    assert main(["list", "--json", "--store", str(store)]) == 0
+    lock = store / "mirror" / "own" / "lock"
+    if damage == "a time beyond all calendars":
+        with sqlite3.connect(store / "mlflow.db") as database:
+            database.execute("UPDATE runs SET start_time = -9223372036854775807")
+        database.close()
+    else:
+        lock.unlink()
+        (os.mkdir if damage == "a folder as lock" else os.mkfifo)(lock)
+    capsys.readouterr()
+    assert main(["list", "--json", "--store", str(store)]) == 0
+    assert '"study": "tiny"' in capsys.readouterr().out

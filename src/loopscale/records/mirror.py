@@ -377,11 +377,10 @@ class Mirror:
     @contextmanager
     def _read_lock(self) -> Iterator[None]:
         """A lock against `sync`, unless the mirror's folder has none because it is read only."""
-        try:
-            handle = (self.folder / LOCK).open()
-        except FileNotFoundError:
+        if not os.path.isfile(self.folder / LOCK):  # also a folder or a pipe, which the doctor moves away
             yield
             return
+        handle = (self.folder / LOCK).open()
         with handle:
             with suppress(NoLocks):  # then `sync` has made the copy for this process alone
                 take(handle, fcntl.LOCK_SH)
