@@ -1,6 +1,7 @@
 """Every verb of the command line and its function: both give the same result, from one code."""
 
 import json
+import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 import loopscale as package
 from loopscale.cli.main import VERBS
+from loopscale.errors import UsageError
 from loopscale.records.stores.opening import open_store
 
 SQL = "SELECT trial, error FROM trials ORDER BY trial"
@@ -138,3 +140,23 @@ def test_compare_and_simulate_from_python_name_mistakes(store: Path, study_file:
         package.compare("tiny", study_file, store)
     with pytest.raises(package.errors.UsageError, match="the size of the cluster is missing or given twice"):
         package.simulate(study_file, store)
+
+
+@pytest.mark.parametrize(
+    ("option", "number"),
+    [
+        ("gpus", math.nan),
+        ("gpus", math.inf),
+        ("start_up", math.inf),
+        ("start_up", 1e300),
+        ("faults", math.nan),
+        ("faults", math.inf),
+        ("kill", 10**9),
+        ("noise", math.inf),
+        ("courses", 10**9),
+    ],
+)
+def test_a_simulation_refuses_numbers_that_no_cluster_has(option: str, number: float):
+    size = {} if option == "gpus" else {"workers": 2}
+    with pytest.raises(UsageError, match=r"is too large to simulate; give [\d,]+ or less"):
+        package.simulate("quickstart", **size, **{option: number})

@@ -1,6 +1,7 @@
 """Tables in a terminal are readable at every width."""
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from itertools import pairwise
 
 import pytest
 
+from loopscale.cli.output import format_duration
 from tests.terminal import run_in_terminal
 
 PROGRAM = """
@@ -127,3 +129,19 @@ def test_a_paragraph_of_a_verbs_help_breaks_at_the_terminals_width_alone(verb: s
     for line, next_line in pairwise(text):
         if line and next_line:
             assert len(line) + 1 + len(next_line.split()[0]) > 76, line
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (12.51, "12.5 s"),
+        (400.0, "7 min"),
+        (12_000.0, "3 h 20 min"),
+        (216_000.0, "2.5 days"),
+        (math.inf, "inf s"),
+        (math.nan, "nan s"),
+        (86_400e9, "1e+09 days"),
+    ],
+)
+def test_any_number_of_seconds_has_a_text(seconds: float, text: str):
+    assert format_duration(seconds) == text

@@ -1,7 +1,14 @@
 """`loopscale logs STUDY --trial KEY`: the validations and the output of one trial, from records alone."""
 
+import os
 from pathlib import Path
 
+import pytest
+
+from loopscale.cli.errors import known_error
+from loopscale.cli.trial_log import TrialLog
+from loopscale.records.removal import delete_study
+from loopscale.records.stores.opening import open_store
 from loopscale.studies.spec import Study
 from loopscale.training.checkpoint_stores import open_checkpoint_store
 from loopscale.training.output import OUTPUT_SUFFIX
@@ -68,3 +75,33 @@ def test_the_output_of_a_deleted_study_is_deleted(loopscale, elsewhere: Path):
     printed(root, key, "secret\n")
     assert loopscale("delete", "tiny", "--yes", "--store", root).code == 0
     assert not list((root / "checkpoints").glob(f"{key}*"))
+
+
+@pytest.mark.parametrize("damage", ["study deleted", "database removed", "folder for the database"])
+def test_records_that_vanish_while_a_trial_is_followed_are_one_line(elsewhere: Path, damage: str):
+    root, key = recorded(elsewhere)
+    store = open_store(str(root))
+    log = TrialLog(store, store.require_experiment("tiny"), key)
+    log.show_news()
+    if damage == "study deleted":
+        delete_study(open_store(str(root)), "tiny")
+    else:
+        (root / "mlflow.db").unlink()
+    if damage == "folder for the database":
+        (root / "mlflow.db").mkdir()
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - the test is of the class
+        log.show_news()
+    known = known_error(caught.value)
+    assert known
+    line, code = known
+    assert (code, line.count("\n")) == (2, 0)
+
+
+@pytest.mark.timeout(30)
+def test_output_that_is_no_regular_file_is_one_note(loopscale, elsewhere: Path):
+    root, key = recorded(elsewhere)
+    (root / "checkpoints").mkdir()
+    os.mkfifo(root / "checkpoints" / f"{key}.log")
+    done = loopscale("logs", "tiny", "--trial", key, "--store", root)
+    assert done.code == 0
+    assert "it is a folder, a pipe or a device" in done.err

@@ -647,6 +647,15 @@ def test_a_failed_plugin_leaves_no_member_behind(tmp_path: Path):
     assert all(isinstance(family, type) and issubclass(family, Family) for family in plugins.families)
 
 
+@pytest.mark.parametrize("base", ["Exception", "BaseException", "GeneratorExit"])
+def test_an_exception_of_any_class_and_without_a_text_is_one_line(tmp_path: Path, base: str):
+    (tmp_path / "odd.py").write_text(
+        f"class Odd({base}):\n    def __str__(self):\n        raise ValueError('no text')\n\nraise Odd\n"
+    )
+    with pytest.raises(PluginError, match=r"odd.py:5: .* \(Odd: no text, because __str__ raises ValueError\)"):
+        load(find_plugin("odd.py", tmp_path))
+
+
 @pytest.mark.parametrize(("wrapped", "named"), [("Tensor", "Tensor"), ("nn.Linear(2, 2)", "Linear(")])
 def test_what_is_no_class_of_modules_cannot_be_wrapped(tmp_path: Path, wrapped: str, named: str):
     file = tmp_path / "mine.py"

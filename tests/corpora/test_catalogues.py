@@ -1,8 +1,12 @@
+import os
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import polib
 import pytest
 
+from loopscale.core.temporary import this_process
 from loopscale.corpora.catalogues import build_gettext_corpus, catalogue_pairs
 from loopscale.corpora.files import read_corpus
 from loopscale.errors import CorpusError, UsageError
@@ -141,3 +145,66 @@ def test_without_polib_the_extra_is_named(tmp_path, monkeypatch):
         UsageError, match=r"needs polib, which is not installed; run pip install 'loopscale\[translation\]'"
     ):
         build_gettext_corpus(tmp_path / "corpus", [tmp_path])
+
+
+def test_only_regular_files_of_a_folder_are_catalogues(tmp_path):
+    """polib takes the name of a file that is not there for the text of a catalogue."""
+    folder = tmp_path / "po"
+    folder.mkdir()
+    catalogue().save(str(folder / "de.po"))
+    os.mkfifo(folder / "a.po")
+    (folder / "b.po").symlink_to("/absent")
+    (folder / "c.po").symlink_to("c.po")
+    (folder / "d.po").symlink_to("/dev/zero")
+    (folder / "e.po").mkdir()
+    datasheet = build_gettext_corpus(tmp_path / "corpus", [folder])
+    assert list(datasheet["origins"]) == ["po/de.po"]
+    with pytest.raises(CorpusError, match=r"a\.po is neither a file nor a folder; give catalogues"):
+        build_gettext_corpus(tmp_path / "other", [folder / "a.po"])
+
+
+@pytest.mark.parametrize("odd", ["\0", "\x1b", "+2AA-"], ids=["null", "escape", "half of a character"])
+def test_texts_that_no_corpus_can_hold_are_left_out(tmp_path, odd):
+    """In UTF-7, the characters +2AA- are the first half of a character."""
+    found = catalogue()
+    target, source = f"Please open the {odd} file", f"Bitte die {odd} Datei öffnen".replace("ö", "oe")
+    name = tmp_path / ("de.po" if odd != "+2AA-" else "de_AT.po")
+    found.save(str(tmp_path / "de.po"))
+    header = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=utf-7\\nLanguage: de\\n"\n'
+    if name.name == "de.po":
+        header = name.read_text(encoding="utf-8")
+    name.write_text(f'{header}\nmsgid "{target}"\nmsgstr "{source}"\n', encoding="utf-8")
+    datasheet = build_gettext_corpus(tmp_path / "corpus", [tmp_path])
+    assert datasheet["left_out"]["characters that are no text"] == 1
+    corpus = read_corpus(tmp_path / "corpus")
+    assert {*corpus.train, *corpus.validation, *corpus.test} == {*small_pairs()}
+
+
+def test_names_of_files_may_be_any_bytes(tmp_path):
+    name = os.fsdecode(b"de_\xff.po")
+    catalogue().save(str(tmp_path / name))
+    datasheet = build_gettext_corpus(tmp_path / "corpus", [tmp_path / name])
+    assert list(datasheet["origins"]) == [r"de_\xff.po"]
+
+
+def test_a_killed_build_leaves_no_folder_to_the_next_build(tmp_path):
+    """The process of the name has never lived: numbers of processes end at 4,194,304."""
+    catalogue().save(str(tmp_path / "de.po"))
+    owner = this_process()
+    assert owner
+    dead = tmp_path / f".loopscale-corpus-{replace(owner, process=2**23)}-abc"
+    alive = tmp_path / f".loopscale-corpus-{owner}-abc"
+    for folder in (dead, alive):
+        folder.mkdir()
+        (folder / "train.de").write_text("half of a corpus")
+    build_gettext_corpus(tmp_path / "corpus", [tmp_path / "de.po"])
+    assert {path.name for path in tmp_path.iterdir()} == {"de.po", "corpus", alive.name}
+
+
+def test_a_corpus_never_replaces_a_link_or_the_current_folder(tmp_path, monkeypatch):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to("empty")
+    monkeypatch.chdir(tmp_path / "empty")
+    for place in (tmp_path / "link", Path(), tmp_path / "empty"):
+        with pytest.raises(UsageError, match="exists already; give a new folder"):
+            build_gettext_corpus(place, [tmp_path])

@@ -1,4 +1,5 @@
 import itertools
+import os
 import shutil
 from hashlib import sha256
 from pathlib import Path
@@ -109,6 +110,20 @@ def test_faulty_packages_are_named(packages, tmp_path):
     assert refused(tmp_path / "corpus", folder).startswith(f"{folder} has no package trans-de-en; ")
     build_package("trans-de-en", {"usr/share/other": "x"}, folder, tmp_path)
     assert refused(tmp_path / "corpus", folder).startswith("trans-de-en 1.2-3 has no usr/share/trans/de-en; ")
+
+
+def test_no_package_is_a_pipe_and_no_text_is_outside_the_package(packages, tmp_path):
+    folder = tmp_path / "packages"
+    shutil.copytree(packages, folder)
+    os.mkfifo(folder / "a.deb")
+    (folder / "b.deb").mkdir()
+    build_debian_corpus(tmp_path / "corpus", folder)
+    (tmp_path / "de-en").write_text("secret :: secret")
+    root = tmp_path / "trans-de-en-root" / CONTENTS["trans-de-en"]
+    root.parent.mkdir(parents=True)
+    root.symlink_to(tmp_path / "de-en")
+    build_package("trans-de-en", {}, folder, tmp_path)
+    assert refused(tmp_path / "other", folder).startswith("trans-de-en 1.2-3 has no usr/share/trans/de-en; ")
 
 
 def test_a_text_of_copyright_without_a_form_is_no_licence(packages, tmp_path):

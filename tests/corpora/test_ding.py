@@ -40,3 +40,8 @@ def test_of_several_alternatives_the_first_counts():
     assert pairs("Wie geht's?; Wie steht's? :: How are things?; How is it going?") == [
         ("Wie geht's?", "How are things?")
     ]
+
+
+@pytest.mark.timeout(20)
+def test_a_huge_line_is_no_entry():
+    assert list(ding_pairs(["{" * 200_000 + " | Er ist da. :: here | He is here."])) == []

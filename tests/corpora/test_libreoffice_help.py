@@ -1,3 +1,7 @@
+import os
+
+import pytest
+
 from loopscale.corpora.libreoffice_help import help_pairs, paragraphs
 
 PAGE = """<html><head><title>No paragraph</title></head><body>
@@ -30,3 +34,22 @@ def test_pages_and_paragraphs_of_both_languages_are_pairs(tmp_path):
         ("Eins ist da.", "One is there.", "b/one.html"),
         ("Zwei ist da.", "Two is there.", "b/one.html"),
     ]
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("piece", ['<p id="x">', "<p ", '<p id="', '<p id="x"'])
+def test_a_page_of_paragraphs_without_an_end_takes_a_linear_time(piece):
+    assert paragraphs(piece * 100_000 + '<p id="y">there</p>').get("y", "there") == "there"
+
+
+def test_a_paragraph_without_an_end_takes_no_text_of_the_next(tmp_path):
+    assert paragraphs('<p id="x">one<p id="y">two <b>words</b></p>') == {"y": "two words"}
+
+
+def test_a_pipe_is_no_page(tmp_path):
+    for folder in ("de", "en"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "a.html").write_text('<p id="x">Zwei gute Worte</p>')
+    os.mkfifo(tmp_path / "de" / "b.html")
+    (tmp_path / "en" / "b.html").write_text("")
+    assert [pair.group for pair in help_pairs(tmp_path / "de", tmp_path / "en")] == ["a.html"]

@@ -59,3 +59,10 @@ def test_kept_pairs_are_distinct_translated_sentences_of_3_to_16_words():
     kept, reasons = keep_pairs([good, longest, *others.values()])
     assert kept == [good, longest]
     assert reasons == dict.fromkeys(others, 1)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("piece", ["%0", "0", "%-", "{a", "<a ", "$(a", "%(a", "a.", ".'", " ", "é"])
+def test_a_long_text_takes_a_linear_time(piece):
+    text = "%" + piece * 100_000
+    assert list(sentence_pairs(text, text, "group"))

@@ -123,6 +123,17 @@ HARM: dict[str, tuple[str, Callable[[dict[str, Any]], dict[str, Any]], str]] = {
     "a rung without a step": ("trials", of_trial("b", metrics='{"rung/x": 1}'), "has the rung 'rung/x'"),
     "a step that is none": ("trials", of_trial("b", metrics='{"step": NaN}'), "has nan as its last step"),
     "half a step": ("trials", of_trial("b", metrics='{"step": 1.5}'), "has 1.5 as its last step"),
+    "an integer that is no float": (
+        "trials",
+        of_trial("b", metrics=json.dumps({"error": 10**400})),
+        "has an integer of 1,329 bits as the number 'error'",
+    ),
+    "half a character": (
+        "trials",
+        tagged("b", label="\ud800"),
+        "has a character in 'label' that no database",
+    ),
+    "a null character": ("trials", tagged("b", label="\0"), "has a character in 'label' that no database"),
     "a loop below zero": ("curves", of_trial("b", loop=-1), "has -1 as its loop; "),
     "the loop 0": ("curves", of_trial("b", loop=0), "has 0 as its loop"),
     "no loop": ("curves", of_trial("b", loop=None), "has None as its loop"),

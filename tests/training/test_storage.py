@@ -363,3 +363,19 @@ def test_opening_a_store_imports_neither_torch_nor_pyarrow():
     code += "; print(sorted({'torch', 'pyarrow'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("kind", ["folder", "pipe", "device", "loop of links"])
+def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path, pauses: list[float], kind: str):
+    path = tmp_path / "a.safetensors"
+    make = {
+        "folder": path.mkdir,
+        "pipe": lambda: os.mkfifo(path),
+        "device": lambda: path.symlink_to("/dev/zero"),
+        "loop of links": lambda: path.symlink_to(path.name),
+    }
+    make[kind]()
+    with pytest.raises(StorageDenied, match=r"(a folder, a pipe or a device|Too many levels)"):
+        Folder(tmp_path, 60.0).get("a.safetensors")
+    assert pauses == []

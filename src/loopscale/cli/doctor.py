@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from loopscale.cli.errors import DONE, FAILED
-from loopscale.cli.options import JsonOption, StorageOption, StoreOption, open_store
+from loopscale.cli.options import JsonOption, StorageOption, StoreOption, open_store, store_place
 from loopscale.cli.output import plural, say, show_json, tell
 
 if TYPE_CHECKING:  # see loopscale.cli
@@ -37,7 +37,10 @@ def command(
 
     found: list[Examined] = []
     records = open_damaged(
-        lambda: open_store(context, place or store, storage), place or store, repair, found.append
+        lambda: open_store(context, place or store, storage),
+        place or store_place(context, store, storage).store,
+        repair,
+        found.append,
     )
     patient = Patient(records)
     records.warn = lambda text: None  # the findings say more

@@ -1,6 +1,5 @@
 """Options that several verbs share, and the store that they name."""
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -68,6 +67,8 @@ TinyOption = Annotated[
         "store of their own.",
     ),
 ]
+FASTEST_RATE = 1e30
+"""FLOP/s. No machine is faster, and no time of a study becomes 0."""
 TINY_STORE = ".loopscale-tiny"
 """The store of tiny studies, which are no answers, in the working folder."""
 RateOption = Annotated[
@@ -126,9 +127,9 @@ def parse_assignments(texts: list[str] | None) -> dict[str, str]:
 
 
 def check_rate(rate: float | None) -> None:
-    """Raises UsageError for a --rate that is not finite and above 0."""
-    if rate is not None and not 0 < rate < math.inf:
-        raise UsageError(f"--rate {rate} is no speed; give FLOP/s above 0, such as 2e12")
+    """Raises UsageError for a --rate that no machine has."""
+    if rate is not None and not 1 <= rate <= FASTEST_RATE:
+        raise UsageError(f"--rate {rate} is no speed; give FLOP/s from 1 to {FASTEST_RATE:g}, such as 2e12")
 
 
 def records_of(cluster: "Cluster") -> "Store":

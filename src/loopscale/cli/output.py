@@ -259,14 +259,14 @@ def format_value(value: Any) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """`12.5 s`, `7 min`, `3 h 20 min`, `2.5 days`."""
-    if seconds < 60:
+    """`12.5 s`, `7 min`, `3 h 20 min`, `2.5 days`. A damaged record may hold any number."""
+    if seconds < 60 or not math.isfinite(seconds):
         return f"{seconds:.3g} s"
     minutes = round(seconds / 60)
     if minutes < 60:
         return f"{minutes} min"
     hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours < 48 else f"{hours / 24:.1f} days"
+    return f"{hours} h {minutes} min" if hours < 48 else f"{round(hours / 24, 1):.8g} days"
 
 
 def format_bytes(count: float) -> str:

@@ -72,11 +72,19 @@ class TrialLog:
             say(f"not over{host}")
 
     def _read_run(self) -> "Run":
+        """Raises NoRecords if somebody has deleted the study meanwhile."""
+        from loopscale.records.model import NoRecords
+
         if self.store.read_only:
             runs = self.store.runs(self.experiment, params=False)
         else:
             runs = self.store.search([self.experiment], f"tags.trial = '{self.key}'")
-        return next(run for run in runs if run.tags.get("trial") == self.key)
+        if (run := next((run for run in runs if run.tags.get("trial") == self.key), None)) is None:
+            what = f"{self.store.name} has no records of the trial {self.key} any more"
+            raise NoRecords(
+                what, "`loopscale delete` or `rename` has moved the study, or the store is another one"
+            )
+        return run
 
     def _show_validations(self) -> None:
         asked = [replace(self.run, params={}, metrics={"error": 0.0, "seconds": 0.0})]

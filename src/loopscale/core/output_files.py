@@ -63,7 +63,7 @@ def open_output(file: Path) -> Generator[BinaryIO, None, None]:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
-        os.chmod(part, stat.S_IMODE(status.st_mode) if status else 0o666 & ~_umask())
+        os.chmod(part, stat.S_IMODE(status.st_mode) if status else file_mode(0o666))
         os.replace(part, target)
     finally:
         with contextlib.suppress(FileNotFoundError):
@@ -88,7 +88,8 @@ def _open_special(file: Path, mode: int) -> int:
     return handle
 
 
-def _umask() -> int:
+def file_mode(wanted: int) -> int:
+    """The permissions of a new file or folder, less what this process keeps from others."""
     mask = os.umask(0o077)
     os.umask(mask)
-    return mask
+    return wanted & ~mask

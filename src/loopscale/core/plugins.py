@@ -422,9 +422,11 @@ def _import(plugin: Plugin) -> None:
     try:
         with redirect_stdout(sys.stderr):  # standard output is the answer of a command, as of `query --json`
             importlib.import_module(plugin.module)
-    except (Exception, SystemExit) as problem:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as problem:
         file, line = _place(problem, plugin)
-        text = str(problem).strip().partition("\n")[0]
+        text = _text_of(problem)
         if type(problem).__name__ == "KindTaken":
             raise PluginError(file, line, text, "choose another kind") from problem
         if isinstance(problem, UnusableMember):
@@ -437,6 +439,14 @@ def _import(plugin: Plugin) -> None:
             what = "the import of the file ends the program (SystemExit)"
             remedy = 'put the program below `if __name__ == "__main__":`'
         raise PluginError(file, line, what, remedy) from problem
+
+
+def _text_of(problem: BaseException) -> str:
+    """The first line of an exception's text. The code of the text may be a plugin's, and may raise."""
+    try:
+        return str(problem).strip().partition("\n")[0]
+    except Exception as other:
+        return f"no text, because __str__ raises {type(other).__name__}"
 
 
 def _place(problem: BaseException, plugin: Plugin) -> tuple[str, int | None]:
@@ -456,7 +466,7 @@ def fault_of_plugin(problem: BaseException) -> PluginError | None:
     frames = [frame for frame in traceback.extract_tb(problem.__traceback__) if frame.filename in paths]
     if not frames:
         return None
-    what = f"{frames[-1].name} raises {type(problem).__name__}: {problem}"
+    what = f"{frames[-1].name} raises {type(problem).__name__}: {_text_of(problem)}"
     if isinstance(problem, SystemExit):
         what = f"{frames[-1].name} ends the program (SystemExit)"
     return PluginError(

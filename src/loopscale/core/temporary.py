@@ -85,10 +85,19 @@ def _start_of(process: int) -> int | None:
     return int(text.rpartition(")")[2].split()[19])  # the name of the program may hold spaces and brackets
 
 
-def make_folder(purpose: str) -> Path:
-    """A new temporary folder that stays until somebody removes the folder. `purpose` is one word in small letters."""
+def make_folder(purpose: str, place: Path | None = None) -> Path:
+    """A new temporary folder that stays until somebody removes the folder.
+
+    Parameters
+    ----------
+    purpose
+        One word in small letters.
+    place
+        The folder above. Without a place, the folder for temporary files; names in another place begin with a point.
+    """
     owner = this_process()
-    return Path(tempfile.mkdtemp(prefix=f"loopscale-{purpose}-{owner}-" if owner else "loopscale-"))
+    name = f"loopscale-{purpose}-{owner}-" if owner else "loopscale-"
+    return Path(tempfile.mkdtemp(prefix=f".{name}" if place else name, dir=place))
 
 
 def lasting_folder(purpose: str) -> Path:
@@ -108,12 +117,12 @@ def temporary_folder(purpose: str = "files") -> Generator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def leftovers() -> dict[Path, Owner]:
-    """The temporary folders of this user whose owners are dead."""
+def leftovers(place: Path | None = None) -> dict[Path, Owner]:
+    """The temporary folders of this user whose owners are dead. Without a place, in the folder for temporary files."""
     found: dict[Path, Owner] = {}
     with suppress(OSError):
-        for entry in os.scandir(tempfile.gettempdir()):
-            owner = Owner.of_folder(entry.name)
+        for entry in os.scandir(place or tempfile.gettempdir()):
+            owner = Owner.of_folder(entry.name.removeprefix(".") if place else entry.name)
             with suppress(OSError):
                 own = (
                     entry.is_dir(follow_symlinks=False)

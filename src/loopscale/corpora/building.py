@@ -1,6 +1,5 @@
 """Write a corpus with its datasheet: what was read, what was kept, and under which licences."""
 
-import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +9,8 @@ from typing import Any
 
 import yaml
 
+from loopscale.core.output_files import file_mode, write_output
+from loopscale.core.temporary import leftovers, make_folder
 from loopscale.corpora.files import part_files
 from loopscale.corpora.pairs import LONGEST_PAIR, SHORTEST_PAIR, Pair, keep_pairs
 from loopscale.corpora.splitting import SHARE_HELD_OUT, SIMILAR, WORDS_IN_SHINGLE, split_pairs
@@ -39,9 +40,12 @@ class TextSource:
 
 
 def check_new_folder(folder: Path) -> None:
-    """Raises UsageError for a file and for a folder with content, before anything is fetched."""
+    """Raises UsageError for a file, a link, the current folder and a folder with content. Nothing is fetched before."""
     try:
-        taken = folder.exists() and not (folder.is_dir() and not any(folder.iterdir()))
+        taken = folder.is_symlink() or (
+            folder.exists()
+            and not (folder.is_dir() and not any(folder.iterdir()) and folder.absolute() != Path.cwd())
+        )
     except OSError as problem:
         raise UsageError(f"cannot use {folder} ({problem.strerror}); choose another folder") from problem
     if taken:
@@ -102,13 +106,17 @@ def write_corpus(
 
 
 def _write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write beside the folder and rename, so that no reader sees a part of a corpus."""
-    unfinished = folder.absolute().parent / f".{folder.name[:100]}.{os.getpid()}"
+    """Write beside the folder and rename, so that no reader sees a part of a corpus, also after a power cut."""
+    place = folder.absolute().parent
+    for left in leftovers(place):
+        shutil.rmtree(left, ignore_errors=True)
+    unfinished = make_folder("corpus", place)
     try:
         for name, content in files.items():
             file = unfinished / name
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(content)
+            write_output(file, content)
+        unfinished.chmod(file_mode(0o777))
         unfinished.rename(folder)
     except BaseException:
         shutil.rmtree(unfinished, ignore_errors=True)

@@ -87,11 +87,21 @@ def _catalogue_files(places: Sequence[Path]) -> Iterator[tuple[str, Path]]:
     for place in places:
         if not os.path.exists(place):  # also of a name that is too long
             raise CorpusError(f"there is no {place}; give catalogues, or folders of catalogues")
-        found = [place] if place.is_file() else [file for file in place.rglob("*") if file.suffix in ENDINGS]
+        if not (place.is_file() or place.is_dir()):
+            raise CorpusError(
+                f"{place} is neither a file nor a folder; give catalogues, or folders of catalogues"
+            )
+        # Neither broken links nor pipes are catalogues. polib takes the name of a missing file for a catalogue's text.
+        found = [place] if place.is_file() else [file for file in place.rglob("*") if _may_be_catalogue(file)]
         for file in sorted(found, key=lambda file: file.relative_to(place).as_posix()):
             name = (Path(place.resolve().name) / file.relative_to(place)).as_posix()
+            name = os.fsencode(name).decode(errors="backslashreplace")  # names of files are bytes
             names[name] = names.get(name, 0) + 1
             yield (name if names[name] == 1 else f"{name} ({names[name]})"), file
+
+
+def _may_be_catalogue(file: Path) -> bool:
+    return file.suffix in ENDINGS and os.path.isfile(file)
 
 
 def _read(file: Path) -> "polib.POFile | polib.MOFile":

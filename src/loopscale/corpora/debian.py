@@ -82,7 +82,7 @@ def _fetch(place: Path) -> None:
 def _unpacked(folder: Path, place: Path) -> list[_Package]:
     """The packages in the order of `CONTENTS`, each unpacked below `place`. Raises CorpusError."""
     found = dict[str, tuple[Path, str]]()
-    for file in sorted(folder.glob("*.deb")):
+    for file in sorted(file for file in folder.glob("*.deb") if os.path.isfile(file)):
         damaged = f"fetch {file.name} again"
         name, version = (
             _run(["dpkg-deb", "--field", str(file), key], damaged) for key in ("Package", "Version")
@@ -101,7 +101,8 @@ def _unpack(name: str, file: Path, version: str, root: Path) -> _Package:
     _run(["dpkg-deb", "--extract", str(file), str(root)], f"fetch {file.name} again")
     text, terms = root / CONTENTS[name], root / "usr/share/doc" / name / "copyright"
     for needed in (text, terms):
-        if not needed.exists():
+        # A link may lead out of the package, to files of this machine.
+        if not needed.exists() or not needed.resolve().is_relative_to(root.resolve()):
             inside = needed.relative_to(root)
             raise CorpusError(
                 f"{name} {version} has no {inside}; give the version of Debian 12 or a later one"
@@ -137,6 +138,7 @@ def _run(command: Sequence[str], remedy: str, folder: Path | None = None) -> str
         done = subprocess.run(
             command,
             cwd=folder,
+            stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             errors="replace",

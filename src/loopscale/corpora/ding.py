@@ -7,6 +7,7 @@ other. Semicolons separate alternatives, and brackets hold remarks.
 import re
 from collections.abc import Iterable, Iterator
 
+from loopscale.corpora.files import LONGEST_LINE
 from loopscale.corpora.pairs import Pair, normal_text
 
 DICTIONARY_FILE = "usr/share/trans/de-en"
@@ -22,7 +23,12 @@ def ding_pairs(lines: Iterable[str]) -> Iterator[Pair]:
     for line in lines:
         source, separator, target = line.partition("::")
         parts = source.split("|"), target.split("|")
-        if line.startswith("#") or not separator or len(parts[0]) != len(parts[1]):
+        if (
+            len(line) > LONGEST_LINE
+            or line.startswith("#")
+            or not separator
+            or len(parts[0]) != len(parts[1])
+        ):
             continue
         entry = normal_text(_REMARKS.sub(" ", parts[0][0]))
         for texts in zip(*parts, strict=True):

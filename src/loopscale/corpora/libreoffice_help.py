@@ -9,7 +9,8 @@ from loopscale.corpora.pairs import Pair, sentence_pairs
 
 HELP_FOLDER = "usr/share/libreoffice/help"
 """The folder of the help in a Debian package."""
-_PARAGRAPH = re.compile(r'<(p|h[1-6])\b(?=[^>]*\bid="([^"]+)")([^>]*)>(.*?)</\1>', re.DOTALL)
+_PARAGRAPH = re.compile(r'<(p|h[1-6])\b(?=[^<>]*\bid="([^"<>]+)")([^<>]*)>([^<]*(?:<(?!/?\1\b)[^<]*)*)</\1>')
+"""A paragraph up to its end. A paragraph without an end ends no search beyond the next paragraph."""
 _CODE = re.compile(r'\bclass="[^"]*(?:code|literal)')
 """The class of a paragraph that is no language."""
 
@@ -36,7 +37,7 @@ def help_pairs(source: Path, target: Path) -> Iterator[Pair]:
         Folders of pages in one language, such as `help/de` and `help/en-US`.
     """
     for page in sorted(file.relative_to(source).as_posix() for file in source.rglob("*.html")):
-        if (target / page).is_file():
+        if (source / page).is_file() and (target / page).is_file():
             texts, translations = (paragraphs(_read(folder / page)) for folder in (source, target))
             for name in filter(translations.__contains__, texts):
                 yield from sentence_pairs(texts[name], translations[name], page)

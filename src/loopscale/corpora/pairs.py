@@ -8,11 +8,13 @@ from dataclasses import dataclass
 
 SHORTEST_PAIR, LONGEST_PAIR = 3, 16
 """Words of each side of a kept pair, both included."""
+NO_TEXT = ("Cc", "Cs")
+"""Unicode's categories of control characters and of halves of characters. No file of a corpus can hold the halves."""
 PLACEHOLDER = "@"
 """Stands for every placeholder, such as `%s`, `{name}` and `$(ARG1)`."""
 
 _PLACEHOLDERS = re.compile(
-    r"%(?:\(\w+\)|\d+\$)?[-+#0]*\d*(?:\.\d+)?(?:hh?|ll?|[zjtL])?[sdiufgGxXcoeEp]\b"  # printf
+    r"%(?:\(\w+\)|\d+\$)?[-+#0]*(?:[1-9]\d*)?(?:\.\d+)?(?:hh?|ll?|[zjtL])?[sdiufgGxXcoeEp]\b"  # printf
     r"|%\d\b|%[A-Z]{2,}\b"  # Qt, and %PRODUCTNAME
     r"|\$\(\w+\)|\$\{\w+\}|\$\[\w+\]|(?<!\w)\{\w*(?:[.!:][^{}\s]*)?\}"
 )
@@ -96,6 +98,8 @@ def keep_pairs(pairs: Iterable[Pair]) -> tuple[list[Pair], Counter[str]]:
 
 
 def _reason_to_leave(source: str, target: str) -> str | None:
+    if any(unicodedata.category(sign) in NO_TEXT for sign in source + target):
+        return "characters that are no text"
     lengths = len(source.split()), len(target.split())
     if min(lengths) < SHORTEST_PAIR:
         return f"under {SHORTEST_PAIR} words"

@@ -72,7 +72,7 @@ def split_pairs(pairs: Sequence[Pair]) -> tuple[dict[str, list[Pair]], int]:
     """
     sizes = Counter(pair.group for pair in pairs)
     part_of, taken = dict[str, str](), Counter[str]()
-    for group in sorted(sizes, key=lambda group: sha256(group.encode()).digest()):
+    for group in sorted(sizes, key=lambda group: sha256(group.encode(errors="backslashreplace")).digest()):
         part = next((part for part in CORPUS_PARTS[1:] if taken[part] < SHARE_HELD_OUT * len(pairs)), "train")
         part_of[group] = part
         taken[part] += sizes[group]

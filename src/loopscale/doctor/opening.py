@@ -8,11 +8,13 @@ from pathlib import Path
 
 import loopscale
 from loopscale.core import durable
+from loopscale.core.regular_files import read_regular
 from loopscale.doctor.check import Finding
 from loopscale.doctor.examination import Examined
 from loopscale.records.model import StoreError
 from loopscale.records.stores.base import FORMAT, FORMAT_TAG, Store
 from loopscale.records.stores.folder import DATABASE, FORMAT_FILE
+from loopscale.records.stores.opening import place_of_store
 
 CHECK = "format"
 
@@ -24,12 +26,17 @@ def open_damaged(
     try:
         return open_store()
     except StoreError as problem:
-        folder = Path(where or ".loopscale").expanduser()
-        if not (repair and _lacks_only_the_format(folder)):
+        folder = place_of_store(where)
+        if not (repair and isinstance(folder, Path) and _lacks_only_the_format(folder)):
             raise
         what, _, remedy = str(problem).partition("; ")
         text = json.dumps({"format": FORMAT, "made_by": loopscale.__version__}) + "\n"
-        durable.write(folder / FORMAT_FILE, text.encode())
+        try:
+            durable.write(folder / FORMAT_FILE, text.encode())
+        except OSError as denied:
+            raise StoreError(
+                f"{folder / FORMAT_FILE} cannot be written ({denied.strerror})", "remove it"
+            ) from denied
         finding = Finding("error", str(folder / FORMAT_FILE), what, remedy)
         tell(Examined(CHECK, finding, mended="written again from the tags of the studies"))
         return open_store()
@@ -40,7 +47,7 @@ def _lacks_only_the_format(folder: Path) -> bool:
     if not (folder / DATABASE).is_file():
         return False
     try:
-        if int(json.loads((folder / FORMAT_FILE).read_text())["format"]) > FORMAT:
+        if int(json.loads(read_regular(folder / FORMAT_FILE))["format"]) > FORMAT:
             return False  # a newer version has made the store
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         pass

@@ -22,7 +22,7 @@ UNUSABLE = {
     errno.ESTALE: "mount the file system again",
 }
 """The remedy for each error of a disk or a file system."""
-DAMAGED = ("malformed", "disk I/O", "not a database", "readonly", "disk is full")
+DAMAGED = ("malformed", "disk I/O", "not a database", "readonly", "disk is full", "unable to open")
 """Parts of SQLite's messages for a faulty file, as opposed to a faulty query."""
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")

@@ -15,6 +15,17 @@ if TYPE_CHECKING:  # heavy modules, which the functions import
     from loopscale.runner.simulation.until import UntilForecast
     from loopscale.studies.spec import Study
 
+LARGEST = {
+    "gpus": 10**9,
+    "workers": 10**9,
+    "start-up": 10**7,
+    "faults": 10**6,
+    "kill": 1_000,
+    "noise": 100,
+    "courses": 10_000,
+}
+"""The largest value of each option that a simulation ends with, and that a cluster or a study may have."""
+
 
 @dataclass(frozen=True)
 class Simulation:
@@ -81,9 +92,15 @@ def simulate(
     Raises
     ------
     UsageError
-        The size of the cluster is missing or too small, the source has no curves, or the cluster has no prices.
+        The size of the cluster is missing or too small, a number is above `LARGEST`, the source has no curves, or the
+        cluster has no prices.
     StudyError, StoreError
     """
+    given = {"gpus": gpus, "workers": workers, "start-up": start_up, "faults": faults}
+    given |= {"kill": kill, "noise": noise, "courses": courses}
+    for name, number in given.items():
+        if number is not None and not number <= LARGEST[name]:
+            raise UsageError(f"--{name} {number:g} is too large to simulate; give {LARGEST[name]:,} or less")
     from loopscale.foresight.study_speed import with_speed
     from loopscale.runner.simulation.curves import LearningCurves, read_recorded_trials
     from loopscale.runner.simulation.forecast import forecast

@@ -34,6 +34,10 @@ COLUMN_NAME = re.compile(rf"[/\w.\- :]{{1,{LONGEST_KEY}}}")
 """Names of tags, settings and metrics."""
 STATUSES = ("FINISHED", "FAILED", "KILLED", "RUNNING", None)
 """MLflow's statuses of a trial with an outcome. A driver may have died between the outcome and the status."""
+LARGEST_METRIC = 2**1023
+"""The largest integer that becomes a number of a database."""
+NO_DATABASE_TEXT = re.compile(r"[\x00\ud800-\udfff]")
+"""The null character, which PostgreSQL refuses, and halves of characters, which no encoding has."""
 LATEST = 2**53
 """Steps and times are below: larger numbers are not exact in JSON."""
 WHOLE = re.compile(r"[0-9]{1,18}", re.ASCII)
@@ -148,6 +152,8 @@ def _check_run(row: Row, place: str) -> None:
             if not isinstance(text, str):
                 raise _fault(place, f"has {type(text).__name__} where {column} hold text: {name[:40]!r}")
             _check_name(name, place)
+            if NO_DATABASE_TEXT.search(text):
+                raise _fault(place, f"has a character in {name[:40]!r} that no database takes")
             if len(text) > longest:
                 raise _fault(
                     place, f"has {len(text):,} characters in {name[:40]!r}, and {longest:,} are the most"
@@ -209,6 +215,8 @@ def _check_numbers(metrics: Row, place: str) -> None:
         _check_name(name, place)
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise _fault(place, f"has {str(value)[:40]!r} as the number {name[:40]!r}")
+        if isinstance(value, int) and abs(value) > LARGEST_METRIC:
+            raise _fault(place, f"has an integer of {value.bit_length():,} bits as the number {name[:40]!r}")
 
 
 def _check_number(value: Any, what: str, place: str) -> None:

@@ -23,6 +23,7 @@ from loopscale.core import durable
 from loopscale.core.file_locks import NoLocks, take
 from loopscale.core.file_names import bounded_name
 from loopscale.core.private_folders import make_private
+from loopscale.core.regular_files import read_regular
 from loopscale.core.temporary import lasting_folder
 from loopscale.core.visible import tell
 from loopscale.errors import QueryError as QueryError
@@ -376,11 +377,10 @@ class Mirror:
     @contextmanager
     def _read_lock(self) -> Iterator[None]:
         """A lock against `sync`, unless the mirror's folder has none because it is read only."""
-        try:
-            handle = (self.folder / LOCK).open()
-        except FileNotFoundError:
+        if not os.path.isfile(self.folder / LOCK):  # also a folder or a pipe, which the doctor moves away
             yield
             return
+        handle = (self.folder / LOCK).open()
         with handle:
             with suppress(NoLocks):  # then `sync` has made the copy for this process alone
                 take(handle, fcntl.LOCK_SH)
@@ -440,7 +440,7 @@ def _remove(folder: Path) -> None:
 
 def _checksum(file: Path) -> str:
     try:
-        return f"{zlib.crc32(file.read_bytes()):08x}"
+        return f"{zlib.crc32(read_regular(file)):08x}"
     except OSError as problem:
         return str(problem)
 
@@ -491,7 +491,7 @@ def _reason(problem: OSError | StoreError) -> str:
 def _load_json(path: Path) -> dict[str, Any]:
     """The saved object; empty if the file is absent or damaged, because a mirror can be made anew."""
     try:
-        content = json.loads(path.read_text())
+        content = json.loads(read_regular(path))
     except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}

@@ -169,6 +169,8 @@ SETTINGS = RecordColumn(
 """Further columns of trials. They depend on the recorded settings."""
 
 
+LATEST_TIME = 253_402_300_800_000
+"""Milliseconds from 1970 to the year 10000, which no calendar of Python reaches. A damaged record may hold more."""
 HIDDEN = {"_run": "string", "_first": "bool"}
 """Columns of the merged trials that no query sees."""
 
@@ -241,7 +243,7 @@ def study_row(study: str, parent: Run | None, description: str) -> dict[str, Any
         "source": _text(described.get("source")) or recorded.get("source"),
         "commit": _commit(recorded),
         "status": parent.status if parent else None,
-        "started": parent.start if parent else None,
+        "started": parent.start if parent and 0 <= parent.start < LATEST_TIME else None,
         "cells": json.dumps(cells if isinstance(cells, list) else []),
         "json": description or None,
     }

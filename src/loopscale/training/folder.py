@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from loopscale.core import durable
 from loopscale.core.private_folders import make_private
+from loopscale.core.regular_files import read_regular
 from loopscale.training.storage import CheckpointStore, StorageDenied, StorageMissing, StorageUnavailable
 
 LONGEST_WRITE = 3600.0
@@ -44,7 +45,7 @@ class Folder(CheckpointStore):
     def get(self, name: str) -> bytes:
         def read() -> bytes:
             with self._explained():
-                return (self.path / name).read_bytes()
+                return read_regular(self.path / name)
 
         return self._retry(read)
 
@@ -94,7 +95,7 @@ class Folder(CheckpointStore):
                     f"there is no folder {self.path} on {host}; mount it there, "
                     "or give a folder that all machines have, or a bucket, with --storage"
                 ) from error
-            denied = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
+            denied = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ELOOP)
             raise (StorageDenied if denied else StorageUnavailable)(
                 f"{host} cannot use {place} ({error.strerror or error}); make room or repair it, "
                 "or give another folder with --storage"

@@ -24,7 +24,7 @@ class StorageUnavailable(StorageError):
 
 
 class StorageDenied(StorageUnavailable):
-    """The user has no permission. Another attempt would fail in the same way."""
+    """The user has no permission, or a folder has the name of the file. Another attempt would fail in the same way."""
 
 
 class StorageMissing(StorageUnavailable):

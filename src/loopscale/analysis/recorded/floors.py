@@ -17,6 +17,7 @@ import numpy as np
 from loopscale.core.output_files import write_output
 from loopscale.core.plugins import MissingPlugin
 from loopscale.core.private_folders import make_private
+from loopscale.core.regular_files import read_regular
 from loopscale.records.stores.base import Store
 from loopscale.records.stores.exported import require_file
 from loopscale.stats.learning import How, MeanFloor
@@ -143,7 +144,7 @@ def _mean_floor(entry: Entry) -> MeanFloor:
 def _read(file: Path) -> dict[str, Entry]:
     """The sound floors of a file. Others are left out, because every floor can be computed."""
     try:
-        content = json.loads(file.read_text())
+        content = json.loads(read_regular(file))
         return {str(key): entry for key, entry in content.items() if _is_sound(entry)}
     except (OSError, ValueError, AttributeError, RecursionError):
         return {}

@@ -21,6 +21,7 @@ from typing_extensions import override
 
 import loopscale
 from loopscale.core import durable
+from loopscale.core.regular_files import read_regular
 from loopscale.records.deferred_imports import mlflow, mlflow_database, sqlalchemy, sqlalchemy_orm
 from loopscale.records.model import CURVE, STUDY, NoRecords, Run, StoreError
 from loopscale.records.stores.base import (
@@ -390,15 +391,20 @@ def _has_runs(root: Path) -> bool:
 
 def _check_format(root: Path) -> None:
     try:
-        about = json.loads((root / FORMAT_FILE).read_text())
+        about = json.loads(read_regular(root / FORMAT_FILE))
         version, made_by = int(about["format"]), about["made_by"]
     except (FileNotFoundError, NotADirectoryError):
         if (root / DATABASE).exists():
-            raise StoreError(f"{root / DATABASE} was not made by loopscale", "give another --store") from None
+            what = f"{root / DATABASE} was not made by loopscale, or the file {FORMAT_FILE} beside it is lost"
+            raise StoreError(
+                what, "give another --store, or `loopscale doctor --repair` restores the file"
+            ) from None
         return
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as problem:
         what = f"{root / FORMAT_FILE} is damaged ({problem})"
-        raise StoreError(what, "restore it, or give another --store") from problem
+        raise StoreError(
+            what, "`loopscale doctor --repair` restores it, or give another --store"
+        ) from problem
     if version > FORMAT:
         raise StoreError(
             f"{root} was made by loopscale {made_by} in format {version}, this version reads up to {FORMAT}",

@@ -30,6 +30,12 @@ READER_PATIENCE = 5.0
 """Seconds before a reader gives up a silent bucket."""
 
 
+def place_of_store(where: str | Path | None = None) -> Path | str:
+    """The folder, or the URL with its password, of the store that a person names or that the environment names."""
+    text = str(where or os.environ.get("LOOPSCALE_STORE") or os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT)
+    return store_place(_with_password(text))
+
+
 def open_store(
     where: str | Path | None = None, storage: str | Path | None = None, create: bool = False
 ) -> Store:
@@ -41,8 +47,7 @@ def open_store(
 
     Raises NoRecords if there is no store, and StoreError if the store or the storage cannot be used.
     """
-    text = str(where or os.environ.get("LOOPSCALE_STORE") or os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT)
-    place = store_place(_with_password(text))
+    place = place_of_store(where)
     folder, text = (place, "") if isinstance(place, Path) else (None, place)
     bucket = _open_bucket(str(storage), create) if storage and "://" in str(storage) else None
     beside = None if bucket else storage

@@ -36,7 +36,7 @@ DESCRIPTION = "mlflow.note.content"
 METRICS, TEXTS = 900, 90
 """Metrics, and params or tags, per request. MLflow takes 1,000 and 100."""
 
-WRONG_DATA = (TypeError, ValueError, KeyError, AttributeError)
+WRONG_DATA = (TypeError, ValueError, KeyError, AttributeError, OverflowError)
 """Exceptions for data of another kind than a record has. A retry would raise the same exception."""
 Points = dict[tuple[str, int], tuple[float, int]]
 """Value and time, in ms since 1970, by metric and step."""
