@@ -652,7 +652,9 @@ def test_an_exception_of_any_class_and_without_a_text_is_one_line(tmp_path: Path
     (tmp_path / "odd.py").write_text(
         f"class Odd({base}):\n    def __str__(self):\n        raise ValueError('no text')\n\nraise Odd\n"
     )
-    with pytest.raises(PluginError, match=r"odd.py:5: .* \(Odd: no text, because __str__ raises ValueError\)"):
+    with pytest.raises(
+        PluginError, match=r"odd.py:5: .* \(Odd: no text, because __str__ raises ValueError\)"
+    ):
         load(find_plugin("odd.py", tmp_path))
 
 
