@@ -14,7 +14,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -28,13 +28,11 @@ from loopscale.core.prompt import Batch, Predictor
 from loopscale.core.seeds import stream
 from loopscale.models.base import Net
 from loopscale.stats.contrasts import Array
-from loopscale.tasks.base import Answer, Errors, Prediction, Task
+from loopscale.tasks.base import Answer, Errors, Prediction, Purpose, Task
 
 VALIDATION_PROMPTS = 512
 PLAY_REGRET, PLAY_REGRET_GREEDY = "play_regret", "play_regret_greedy"
 """Measures of acting whose running means records keep."""
-Purpose = Literal["validate", "evaluate"]
-"""The two sets of prompts of a task."""
 
 BLOCK_BYTES = 2**26
 LARGEST_BLOCK = 256
@@ -337,7 +335,8 @@ def prompt_set(purpose: Purpose, task: Task, prompts: int) -> Iterator[Batch]:
     """The set of prompts named `purpose`, block by block."""
     name, size = canonical(task), _block_size(task)
     for number, start in enumerate(range(0, prompts, size)):
-        yield task.sample(min(size, prompts - start), stream(purpose, name, number))
+        block = range(start, min(start + size, prompts))
+        yield task.held_out(purpose, prompts, block, stream(purpose, name, number))
 
 
 @functools.lru_cache(maxsize=4)
@@ -355,9 +354,8 @@ def canonical(task: Task) -> str:
     settings = task.model_dump(mode="json")
     settings.pop("plugin", None)
     for name, setting in type(task).model_fields.items():
-        if not setting.is_required() and getattr(task, name) == setting.get_default(
-            call_default_factory=True
-        ):
+        default = None if setting.is_required() else setting.get_default(call_default_factory=True)
+        if name in task.places or (not setting.is_required() and getattr(task, name) == default):
             del settings[name]
     return json.dumps(settings, sort_keys=True)
 
@@ -365,6 +363,8 @@ def canonical(task: Task) -> str:
 def _block_size(task: Task) -> int:
     """Prompts per block: the solvers' matrices for every prefix, or the scores of a head, fit into `BLOCK_BYTES`."""
     prompt = task.prompt
+    if prompt.vocabulary:  # the logits of all loops
+        return max(1, min(LARGEST_BLOCK, BLOCK_BYTES // (16 * prompt.length * prompt.vocabulary)))
     fits = BLOCK_BYTES // (8 * prompt.length * max(prompt.length, prompt.dim_in**2))
     return max(16, min(LARGEST_BLOCK, fits))
 

@@ -26,14 +26,13 @@ from loopscale.core.prompt import Batch, Predictor
 from loopscale.evaluate import (
     VALIDATION_PROMPTS,
     Evaluation,
-    Purpose,
     RegretCurve,
     evaluate,
     prompt_set,
 )
 from loopscale.solvers.base import Solver
 from loopscale.stats.learning import How, MeanFloor
-from loopscale.tasks.base import Errors, Prediction, Task
+from loopscale.tasks.base import Errors, Prediction, Purpose, Task
 
 STEPS = 50
 """Steps of iterative solvers. More steps hardly lower their error."""
@@ -116,7 +115,7 @@ def _floor(settings: str, purpose: Purpose, prompts: int) -> Floor:
     solver = Solver.model_validate(rule.solver) if rule and rule.solver else None
     errors, ignorances, best = list[Tensor](), list[Tensor](), list[Tensor]()
     for batch in prompt_set(purpose, task, prompts):
-        fixed = guess.expand(batch.targets.shape).double()
+        fixed = guess.expand(len(batch.targets), *guess.shape).double()
         prediction = torch.zeros_like(fixed) if solver is None else solver.predict(batch, STEPS)[-1]
         errors.append(task.error(prediction, batch).double())
         ignorances.append(task.error(fixed, batch).double())

@@ -1,6 +1,7 @@
 """The interface between tasks and predictors: the shape of a prompt, a batch of prompts, a predictor."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal, cast
@@ -21,12 +22,14 @@ class Prompt:
     length: int
     """Tokens of a prompt."""
     dim_in: int
-    """Coordinates of a token."""
+    """Coordinates of a token; 1 if tokens are numbers of a vocabulary."""
     dim_out: int
-    """Coordinates of a target."""
+    """Coordinates of a prediction; the size of the vocabulary if there is one."""
     pairs: Pairing | None = None
     """How pairs (x, y) are written; `None` for prompts without pairs. x fills the first coordinates of a token, y the
     last `dim_out`."""
+    vocabulary: int | None = None
+    """Tokens are integers 0 .. `vocabulary` - 1, and a prediction has the logit of each; `None` for real tokens."""
 
     @property
     def beside(self) -> bool:
@@ -38,13 +41,19 @@ class Prompt:
 class Batch:
     """Sampled prompts. Only a task builds a batch."""
 
-    tokens: Float[Tensor, "batch length dim_in"]
-    """The input of models."""
-    targets: Float[Tensor, "batch points dim_out"]
+    tokens: Float[Tensor, "batch length dim_in"] | Int[Tensor, "batch length 1"]
+    """The input of models: integers if the prompt has a vocabulary."""
+    targets: Float[Tensor, "batch points dim_out"] | Int[Tensor, "batch points"]
+    """What a prediction should be: a token's number if the prompt has a vocabulary."""
     queries: Int[Tensor, " points"]
     """Positions of the tokens where a prediction is asked for, one for each point."""
     problem: Any
     """The input of classical algorithms, such as a `Regression`."""
+    weights: Float[Tensor, "batch points"] | None = None
+    """The weight of every query in the error of its prompt; 0 for a query without a target, as in padding. `None` if
+    every query has an error of its own."""
+    answered: int = field(init=False)
+    """Number of queries with a weight. Like `asked`, a number of the original on the CPU."""
     asked: int = field(init=False)
     """Number of tokens up to the last query. A batch on a GPU takes the number from its original on the CPU, because
     reading the queries would wait for the GPU. Without an original it is the number of all tokens."""
@@ -53,6 +62,10 @@ class Batch:
         known = self.queries.device.type == "cpu"
         asked = int(self.queries.max()) + 1 if known else self.tokens.shape[1]
         object.__setattr__(self, "asked", asked)
+        answered = len(self.targets) * len(self.queries)
+        if self.weights is not None and self.weights.device.type == "cpu":
+            answered = int(self.weights.count_nonzero())
+        object.__setattr__(self, "answered", answered)
 
     def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> "Batch":
         """The same prompts on `device`. These prompts are drawn on the CPU, so all devices see the same numbers."""
@@ -67,14 +80,35 @@ class Batch:
         if queries.device != device:
             numbers = cast(list[int], queries.tolist())  # pyright: ignore[reportUnknownMemberType]
             queries = _positions(tuple(numbers), device)
-        tokens, targets = (_moved(part, device, dtype) for part in (self.tokens, self.targets))
-        return self.asking(tokens, targets, problem, queries)
+        return self.changed(lambda part: _moved(part, device, dtype), queries, problem)
+
+    def changed(
+        self, change: Callable[[Tensor], Tensor], queries: Tensor | None = None, problem: Any = None
+    ) -> "Batch":
+        """The prompts with changed tokens, targets and weights of the same shapes.
+
+        Parameters
+        ----------
+        queries
+            The same queries on another device. By default those of this batch.
+        problem
+            The changed problem. By default the prompts lose their problem.
+        """
+        weights = None if self.weights is None else change(self.weights)
+        other = self.asking(change(self.tokens), change(self.targets), queries, problem, weights)
+        object.__setattr__(other, "answered", self.answered)
+        return other
 
     def asking(
-        self, tokens: Tensor, targets: Tensor, problem: Any = None, queries: Tensor | None = None
+        self,
+        tokens: Tensor,
+        targets: Tensor,
+        queries: Tensor | None = None,
+        problem: Any = None,
+        weights: Tensor | None = None,
     ) -> "Batch":
         """Other prompts with the queries of this batch. `queries` are the same queries on another device."""
-        other = Batch(tokens, targets, self.queries if queries is None else queries, problem)
+        other = Batch(tokens, targets, self.queries if queries is None else queries, problem, weights)
         object.__setattr__(other, "asked", self.asked)
         return other
 

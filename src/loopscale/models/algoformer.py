@@ -13,7 +13,7 @@ from loopscale.core.prompt import Prompt
 from loopscale.models.architecture import LoopedArchitecture
 from loopscale.models.attention import Positions
 from loopscale.models.base import Answers, Net, States, Tokens
-from loopscale.models.layers import Loop, ReadOut, Stack, TransformerNet, after_loops, fresh
+from loopscale.models.layers import Loop, Read, Stack, TransformerNet, after_loops, fresh
 
 
 class Algoformer(LoopedArchitecture, kind="algoformer", titled="AlgoFormer"):
@@ -59,19 +59,19 @@ class AlgoformerNet(TransformerNet):
         self.loop = Loop(settings, prompt.length, settings.kinds_of(within, before))
         self.has_post = settings.layers_after > 0
         self.post = settings.stack(prompt.length, settings.layers_after, before + within)
-        self.read_out = ReadOut(settings, prompt.dim_out)
+        self.read_out = self.new_read_out(settings, prompt)
 
     @override
     def outputs(
-        self, tokens: Tokens, at: Positions | None, steps: int, first: int, truncate: bool
+        self, tokens: Tokens, at: Positions | None, steps: int, first: int, truncate: bool, read: Read
     ) -> Answers:
         """The post-transformer runs after supervised loops only, as in eq. 6."""
         prompt = self.pre(self.read_in(tokens))
         if not self.has_post:
             states = self.loop(prompt, steps, first, truncate, at)
-            return after_loops(states, lambda state: self.read_out(state, at), len(tokens))
+            return after_loops(states, lambda state: read(state, at), len(tokens))
         states = self.loop(prompt, steps, first, truncate)
-        return after_loops(states, lambda state: self.read_out(self.post(state, at), at), len(tokens))
+        return after_loops(states, lambda state: read(self.post(state, at), at), len(tokens))
 
     @override
     def states(self, tokens: Tokens, steps: int) -> States:

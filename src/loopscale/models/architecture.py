@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 from typing_extensions import override
 
+from loopscale.core.prompt import Prompt
 from loopscale.models.base import Model
 
 Kind = Literal["softmax", "relu", "linear"]
@@ -45,6 +46,8 @@ class Architecture(Model):
     """learned: a learned vector per position, added to the token. none: only a causal mask gives an order."""
     biases: bool = True
     """Whether blocks have biases. Read-in and read-out always have biases."""
+    tied: bool = False
+    """Whether the read-out has the weights of the embedding, for tokens of a vocabulary, as in GPT-2."""
     init: Literal["normal", "scaled"] = "normal"
     """Standard deviation of the initial weights of positions and blocks. normal: `init_std`. scaled: `init_gain` /
     sqrt(inputs of the layer), so that widths compare; positions count as a layer with `width` inputs. With both, output
@@ -58,6 +61,11 @@ class Architecture(Model):
     @override
     def recomputable(self) -> bool:
         return True
+
+    @override
+    def require(self, prompt: Prompt) -> None:
+        if self.tied and prompt.vocabulary is None:
+            raise ValueError("tied is for tokens of a vocabulary, and these tokens are numbers; write tied: false")
 
     @override
     def priced(self) -> "Architecture":

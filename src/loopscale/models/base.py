@@ -133,7 +133,15 @@ class Model(Family, package="loopscale.models"):
         return self
 
     def require(self, prompt: Prompt) -> None:
-        """Raises ValueError for prompts that the model cannot read. A trial calls this before training."""
+        """Raises ValueError for prompts that the model cannot read. A trial calls this before training.
+
+        By default a model reads real tokens alone.
+        """
+        if prompt.vocabulary is not None:
+            raise ValueError(
+                f"model {self.kind} reads real numbers, and not the tokens of a vocabulary; write gpt2, looped or "
+                "algoformer"
+            )
 
     @abstractmethod
     def build(self, prompt: Prompt, rng: torch.Generator) -> Net:

@@ -8,7 +8,7 @@ from loopscale.core.prompt import Prompt
 from loopscale.models.architecture import Architecture
 from loopscale.models.attention import Positions
 from loopscale.models.base import Answers, Net, States, Tokens
-from loopscale.models.layers import ReadOut, Stack, TransformerNet, fresh
+from loopscale.models.layers import Read, Stack, TransformerNet, fresh
 
 
 class LayeredArchitecture(Architecture):
@@ -32,11 +32,11 @@ class LayeredNet(TransformerNet):
         super().__init__(settings, prompt)
         self.depth = settings.layers
         self.stack = Stack(settings, prompt.length, settings.kinds_of(settings.layers))
-        self.read_out = ReadOut(settings, prompt.dim_out)
+        self.read_out = self.new_read_out(settings, prompt)
 
     @override
     def outputs(
-        self, tokens: Tokens, at: Positions | None, steps: int, first: int, truncate: bool
+        self, tokens: Tokens, at: Positions | None, steps: int, first: int, truncate: bool, read: Read
     ) -> Answers:
         with torch.set_grad_enabled(torch.is_grad_enabled() and not (truncate and first > 1)):
             state = self.stack.place(self.read_in(tokens))
@@ -46,9 +46,9 @@ class LayeredNet(TransformerNet):
         for block in self.stack.blocks[first - 1 : steps - 1]:
             state = block(state)
             output = state if at is None else state.index_select(1, at)
-            outputs.append(self.read_out(self.stack.norm(output), at))
+            outputs.append(read(self.stack.norm(output), at))
         output = self.stack.blocks[steps - 1](state, at)
-        return torch.stack([*outputs, self.read_out(self.stack.norm(output), at)])
+        return torch.stack([*outputs, read(self.stack.norm(output), at)])
 
     @override
     def states(self, tokens: Tokens, steps: int) -> States:

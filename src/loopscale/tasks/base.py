@@ -12,12 +12,15 @@ from torch import Tensor
 
 from loopscale.core.config import Family
 from loopscale.core.prompt import Batch, Predictor, Prompt
+from loopscale.core.seeds import stream
 
 Prediction = Float[Tensor, "*steps batch points dim_out"]
 Errors = Float[Tensor, "*steps batch points"]
-"""One number per query."""
+"""One number per query; one number per prompt for batches with `weights`, whose queries share one error."""
 Measures = dict[str, Float[Tensor, "*steps batch"]]
 """One number per prompt, by the name of the measure."""
+Purpose = Literal["validate", "evaluate"]
+"""The two sets of prompts that no training sees."""
 Answer = Callable[[Batch], Float[Tensor, "batch points dim_out"]]
 """A predictor after its last step."""
 
@@ -101,6 +104,36 @@ class Task(Family, package="loopscale.tasks"):
     @abstractmethod
     def sample(self, batch_size: int, rng: torch.Generator) -> Batch:
         """Fresh prompts, float32, on the CPU. Every prompt is an independent draw of the problem and of its data."""
+
+    def training_batch(self, size: int, seed: int, number: int) -> Batch:
+        """The batch of a training, by its number from 1. By default fresh prompts.
+
+        A task with a limited number of prompts takes them epoch by epoch.
+        """
+        return self.sample(size, stream(seed, "train", number))
+
+    def typical_batch(self, size: int) -> Batch:
+        """A batch with the sizes of an average step, from which the cost of a step is counted."""
+        return self.sample(size, stream(0))
+
+    def held_out(self, purpose: Purpose, prompts: int, block: range, rng: torch.Generator) -> Batch:
+        """The prompts `block` of a set of `prompts` that no training sees. By default fresh prompts from `rng`.
+
+        Parameters
+        ----------
+        purpose
+            The set: `validate` for choices during a study, `evaluate` for its results.
+
+        Raises
+        ------
+        ValueError
+            The task has fewer prompts.
+        """
+        return self.sample(len(block), rng)
+
+    def prompts_at_hand(self, purpose: Purpose) -> int | None:
+        """The number of prompts of a held-out set; `None` for any number."""
+        return None
 
     @abstractmethod
     def easier(self, dim: int, points: int) -> "Task":

@@ -267,7 +267,8 @@ def _require_shape(trial: Trial, net: Net, batch: Batch) -> None:
             what = f"makes a net that cannot predict ({type(problem).__name__}: {problem})"
             method = "module" if isinstance(trial.model, PlainModel) else method
         raise contract_error(owner, method, what) from problem
-    shape, needed = getattr(answers, "shape", None), (steps, *batch.targets.shape)
+    sizes = len(batch.targets), len(batch.queries), trial.task.prompt.dim_out
+    shape, needed = getattr(answers, "shape", None), (steps, *sizes)
     if shape != needed:
         found = type(answers).__name__ if shape is None else f"the shape {tuple(shape)}"
         what = f"gives {found} at the queries, not {needed} for [steps, batch, queries, dim_out]"
@@ -417,7 +418,7 @@ def _on_line(size: int, first: tuple[int, Count], second: tuple[int, Count]) -> 
 
 def _prompts(trial: Trial) -> Batch:
     precision = dtype(trial.training.precision)
-    return trial.task.sample(trial.training.batch_size, stream(0)).to("meta", precision)
+    return trial.task.typical_batch(trial.training.batch_size).to("meta", precision)
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ class GraphedStep:
 
     def _capture(self, prompts: Batch) -> None:
         """Record the kernels of a step. A capture runs no kernel, so the weights stay."""
-        self._prompts = prompts.asking(prompts.tokens.clone(), prompts.targets.clone())
+        self._prompts = prompts.changed(Tensor.clone)
         self._graph = torch.cuda.CUDAGraph()
         # A thread may allocate pinned memory meanwhile, which the default mode forbids to all threads.
         with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):

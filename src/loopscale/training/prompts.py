@@ -4,6 +4,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 
 import torch
+from torch import Tensor
 
 from loopscale.core.prompt import Batch
 from loopscale.core.seeds import stream
@@ -48,14 +49,16 @@ class Prompts:
 
     def _draw(self, step: int) -> Batch:
         """The prompts on the CPU. A thread also converts them, and pins them for a GPU."""
-        rng = stream(self.trial.seed, "train", self.trial.training.batch_of(step))
-        batch = self.trial.stage(step).sample(self.trial.training.batch_size, rng)
+        number = self.trial.training.batch_of(step)
+        batch = self.trial.stage(step).training_batch(
+            self.trial.training.batch_size, self.trial.seed, number
+        )
         if self._thread is None:
             return batch
         batch = batch.for_nets("cpu", self.dtype)
         if self.device != "cuda":
             return batch
-        return batch.asking(batch.tokens.pin_memory(), batch.targets.pin_memory())
+        return batch.changed(Tensor.pin_memory)
 
 
 def drawn_there(task: Task, size: int, rng: torch.Generator, dtype: torch.dtype) -> Batch:

@@ -28,7 +28,7 @@ key, so the trial is the same as a trial with as many steps."""
 
 LATER_DEFAULTS: dict[str, dict[str, Any]] = {
     "task": {"format": "decoder", "query": "row", "spectrum_levels": 2, "other_layers": []},
-    "model": {"causal": True, "registers": 0, "init": "normal", "init_std": 0.02, "init_gain": 0.55},
+    "model": {"causal": True, "registers": 0, "tied": False, "init": "normal", "init_std": 0.02, "init_gain": 0.55},
     "training": {
         "start": None,
         "decay": None,
@@ -48,6 +48,7 @@ UNNAMED = (
     "task.spectrum_levels",
     "model.causal",
     "model.registers",
+    "model.tied",
     "training.start",
     "training.decay",
     "training.data",
@@ -217,9 +218,13 @@ class Trial(Config):
 
     @model_validator(mode="after")
     def _shapes_stay_if_compiled(self) -> "Trial":
-        if self.training.compile == "on" and self.training.curriculum:
+        varies = "a curriculum changes it" if self.training.curriculum else None
+        varies = "sentences differ in length" if self.task.prompt.vocabulary else varies
+        if varies and self.training.compile == "on":
+            raise ValueError(f"training.compile on needs prompts of one shape, but {varies}; write off")
+        if self.task.prompt.vocabulary and self.training.graph == "auto":
             raise ValueError(
-                "training.compile on needs prompts of one shape, but a curriculum changes it; write off"
+                "training.graph auto needs prompts of one shape, but sentences differ in length; write off"
             )
         return self
 
@@ -289,10 +294,10 @@ class Trial(Config):
 
     @model_validator(mode="after")
     def _prompts_can_be_drawn(self) -> "Trial":
-        if self.training.data == "device" and self.task.tables:
+        if self.training.data == "device" and (self.task.tables or self.task.prompt.vocabulary):
+            there = f"the rows of {', '.join(self.task.tables)}" if self.task.tables else "the sentences"
             raise ValueError(
-                f"training.data device draws random prompts, but the rows of {', '.join(self.task.tables)} are on the "
-                f"host; write data: host"
+                f"training.data device draws random prompts, but {there} are on the host; write data: host"
             )
         return self
 
@@ -393,7 +398,7 @@ def _changed(config: Config, settings: dict[str, Any]) -> dict[str, Any]:
     defaults = _defaults(type(config))
     for name in type(config).model_fields:
         value = getattr(config, name)
-        if name not in settings or (name in defaults and value == defaults[name]):
+        if name not in settings or name in config.places or (name in defaults and value == defaults[name]):
             continue
         branch = _changed(value, settings[name]) if isinstance(value, Config) else settings[name]
         if branch != {}:

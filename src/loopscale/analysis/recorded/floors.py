@@ -23,7 +23,7 @@ from loopscale.records.stores.exported import require_file
 from loopscale.stats.learning import How, MeanFloor
 
 if TYPE_CHECKING:  # loopscale.evaluate imports torch, which reading records does not need
-    from loopscale.evaluate import Purpose
+    from loopscale.tasks.base import Purpose
 
 FLOORS_FILE = "floors.json"
 VERSION = 1

@@ -19,12 +19,12 @@ from typing import Any
 import torch
 
 from loopscale.core.plugins import Plugin, load
-from loopscale.evaluate import VALIDATION_PROMPTS, Purpose, acting, evaluate, summary
+from loopscale.evaluate import VALIDATION_PROMPTS, acting, evaluate, summary
 from loopscale.records.model import EVALUATE
 from loopscale.regret import Floor
 from loopscale.runner.decide.job import Order, Report
 from loopscale.runner.machine import is_out_of_memory, training_hardware
-from loopscale.tasks.base import Task
+from loopscale.tasks.base import Purpose, Task
 from loopscale.training import checkpoint
 from loopscale.training.checkpoint import Checkpoint, CorruptCheckpoint
 from loopscale.training.checkpoint_stores import open_checkpoint_store
@@ -224,8 +224,8 @@ def _with_place(order: Order, report: Report) -> Report:
 
 def _compiled(order: Order) -> bool:
     """Whether a new training of the order's trial runs through torch's compiler."""
-    if order.trial is None or order.trial.training.curriculum:
-        return False
+    if order.trial is None or order.trial.training.curriculum or order.trial.task.prompt.vocabulary:
+        return False  # the shapes of prompts change
     setting = order.trial.training.compile
     if setting == "auto" and order.resources.gpu:
         return False  # the compiler has not been measured on a GPU
