@@ -2,7 +2,11 @@
 
 from typing import TypeVar
 
+import torch
+from torch import Tensor
+
 from loopscale.core.config import Family
+from loopscale.core.prompt import Batch
 from loopscale.tasks.base import Task
 
 AnyFamily = TypeVar("AnyFamily", bound=Family)
@@ -17,7 +21,19 @@ def under_test(family: type[AnyFamily]) -> dict[str, type[AnyFamily]]:
     return {kind: member for kind, member in family.choices().items() if member.plugin in wanted}
 
 
+def gradable(task: Task) -> bool:
+    """Whether a task has the sizes that a curriculum reduces."""
+    return {"dim", "points"} <= type(task).model_fields.keys()
+
+
+def blank(task: Task, batch: Batch) -> Tensor:
+    """The prediction 0 [batch, queries, dim_out]."""
+    return torch.zeros(len(batch.targets), len(batch.queries), task.prompt.dim_out)
+
+
 def small_task(task: Task, dim: int, points: int) -> Task:
-    """The easier task of this size, or of the task's own size where the task is smaller."""
+    """The easier task of this size, or of the task's own size where the task is smaller or has no sizes."""
+    if not gradable(task):
+        return task
     settings = task.model_dump()
     return task.easier(min(dim, settings["dim"]), min(points, settings["points"]))

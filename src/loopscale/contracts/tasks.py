@@ -4,7 +4,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from loopscale.contracts.members import small_task, under_test
+from loopscale.contracts.members import blank, gradable, small_task, under_test
 from loopscale.core.prompt import Batch
 from loopscale.core.seeds import stream
 from loopscale.solvers.base import Solver
@@ -29,6 +29,12 @@ def _formats(choice: type[Task]) -> list[Task]:
 EVERY = pytest.mark.parametrize(
     "task", [task for choice in under_test(Task).values() for task in _formats(choice)], ids=_named
 )
+GRADED = pytest.mark.parametrize(
+    "task",
+    [task for choice in under_test(Task).values() for task in _formats(choice) if gradable(task)],
+    ids=_named,
+)
+"""Tasks with sizes that a curriculum reduces."""
 SQUARED = pytest.mark.parametrize(
     "task",
     [choice.model_validate({}) for choice in under_test(Task).values() if choice.raw_error is Task.raw_error],
@@ -87,6 +93,15 @@ def leaked_target(task: Task, batch: Batch) -> str:
     return ""
 
 
+def assert_next_tokens(batch: Batch) -> None:
+    """Every target with a weight is the next token of its prompt, and stands behind the query."""
+    assert batch.weights is not None
+    following = batch.tokens[:, 1:, 0]
+    asked = batch.weights[:, :-1] > 0
+    assert torch.equal(batch.queries, torch.arange(batch.tokens.shape[1]))
+    assert torch.equal(batch.targets[:, :-1][asked], following[asked])
+
+
 @EVERY
 def test_the_generator_determines_the_prompts(task: Task):
     torch.manual_seed(5)
@@ -102,10 +117,21 @@ def test_the_generator_determines_the_prompts(task: Task):
 def test_prompts_have_the_declared_shape(task: Task):
     batch = task.sample(4, stream(0))
     assert batch.tokens.shape == (4, task.prompt.length, task.prompt.dim_in)
-    assert batch.targets.shape == (4, len(batch.queries), task.prompt.dim_out)
-    assert batch.tokens.dtype == batch.targets.dtype == torch.float32
     assert 0 <= batch.queries.min() <= batch.queries.max() < task.prompt.length
-    assert len(task.seen) == len(batch.queries)
+    if task.prompt.vocabulary is None:
+        assert batch.targets.shape == (4, len(batch.queries), task.prompt.dim_out)
+        assert batch.tokens.dtype == batch.targets.dtype == torch.float32
+        assert batch.weights is None
+        assert len(task.seen) == len(batch.queries)
+    else:
+        assert batch.targets.shape == (4, len(batch.queries))
+        assert batch.tokens.dtype == batch.targets.dtype == torch.int64
+        for numbers in (batch.tokens, batch.targets):
+            assert 0 <= numbers.min() <= numbers.max() < task.prompt.vocabulary == task.prompt.dim_out
+        assert batch.weights is not None
+        assert batch.weights.shape == batch.targets.shape
+        assert batch.weights.sum() == pytest.approx(4), "the weights of a prompt are 1 on average"
+        assert len(task.seen) == 1
     assert sorted(set(task.seen)) == list(task.seen)
 
 
@@ -118,7 +144,7 @@ def test_prompts_differ_from_one_another(task: Task):
 @EVERY
 def test_predicting_zero_costs_one_at_every_query(task: Task):
     batch = task.sample(4096, stream(0))
-    cost = task.error(torch.zeros_like(batch.targets), batch)
+    cost = task.error(blank(task, batch), batch)
     sem = cost.std(0) / 4096**0.5
     assert ((cost.mean(0) - 1).abs() <= 5 * sem + 1e-6).all(), (
         f"predicting 0 costs {cost.mean():.3g} on average"
@@ -130,7 +156,7 @@ def test_predicting_zero_costs_one_at_every_query(task: Task):
 @EVERY
 def test_error_is_raw_error_over_the_raw_error_of_predicting_zero(task: Task):
     batch = task.sample(4, stream(0))
-    guess = torch.stack([batch.targets + 3, -batch.targets])
+    guess = torch.stack([blank(task, batch) + 3, torch.randn(blank(task, batch).shape)])
     scale = torch.as_tensor(task.variances).to(guess)
     torch.testing.assert_close(task.error(guess, batch) * scale, task.raw_error(guess, batch))
 
@@ -138,18 +164,19 @@ def test_error_is_raw_error_over_the_raw_error_of_predicting_zero(task: Task):
 @EVERY
 def test_the_loss_has_a_gradient_at_every_query(task: Task):
     batch = task.sample(4, stream(0))
-    guess = torch.randn(2, *batch.targets.shape, generator=stream("guess")).requires_grad_()
+    guess = torch.randn(2, *blank(task, batch).shape, generator=stream("guess")).requires_grad_()
     loss = task.loss(guess, batch)
-    assert loss.shape == guess.shape[:-1]
+    assert loss.shape == (2, 4, len(task.seen))
     (slope,) = torch.autograd.grad(loss.sum(), guess)
     assert slope.isfinite().all()
-    assert (slope != 0).any(-1).all()
+    weighted = torch.ones(4, len(batch.queries)) if batch.weights is None else batch.weights
+    torch.testing.assert_close((slope != 0).any(-1), (weighted != 0).expand(2, -1, -1))
 
 
 @EVERY
 def test_measures_have_one_finite_number_per_prompt_and_step(task: Task):
     batch = task.sample(4, stream(0))
-    measures = task.measures(torch.randn(3, *batch.targets.shape, generator=stream("guess")), batch)
+    measures = task.measures(torch.randn(3, *blank(task, batch).shape, generator=stream("guess")), batch)
     assert {name: values.shape for name, values in measures.items()} == dict.fromkeys(measures, (3, 4))
     assert all(values.isfinite().all() for values in measures.values())
 
@@ -192,6 +219,10 @@ def test_noise_only_adds_its_variance(kind: str, noise: float):
 
 @EVERY
 def test_no_prompt_contains_a_target_before_its_query(task: Task):
+    if task.prompt.vocabulary is not None:
+        batch = task.sample(LEAK_PROMPTS, stream(0))
+        assert_next_tokens(batch)
+        return
     leak = leaked_target(task, task.sample(LEAK_PROMPTS, stream(0)))
     assert not leak, leak
 
@@ -201,7 +232,7 @@ def test_survives_a_round_trip_through_yaml(task: Task):
     assert Task.model_validate(task.model_dump(mode="json")) == task
 
 
-@EVERY
+@GRADED
 def test_an_easier_task_keeps_the_size_of_its_tokens(task: Task):
     whole = task.sample(2, stream(0))
     _, points = size_of(task)
@@ -216,14 +247,14 @@ def test_an_easier_task_keeps_the_size_of_its_tokens(task: Task):
         assert (easier.prompt.dim_in, easier.prompt.dim_out) == (task.prompt.dim_in, task.prompt.dim_out)
 
 
-@EVERY
+@GRADED
 def test_an_easier_task_of_full_size_is_the_task(task: Task):
     whole = task.easier(*size_of(task))
     torch.testing.assert_close(whole.sample(2, stream(0)).tokens, task.sample(2, stream(0)).tokens)
     assert whole.variance == pytest.approx(task.variance)
 
 
-@EVERY
+@GRADED
 def test_predicting_zero_costs_one_in_an_easier_task(task: Task):
     easier = small_task(task, dim=3, points=5)
     batch = easier.sample(16384, stream(0))
@@ -231,7 +262,7 @@ def test_predicting_zero_costs_one_in_an_easier_task(task: Task):
     assert cost.mean().item() == pytest.approx(1, abs=5 * cost.std().item() / 128 + 0.004)
 
 
-@EVERY
+@GRADED
 def test_easier_refuses_sizes_below_one_and_above_the_task(task: Task):
     for dim, points in ((0, 5), (3, 0), (10_000, 5), (3, 10_000)):
         with pytest.raises(ValueError, match="no easier task with"):
@@ -284,8 +315,12 @@ def test_a_task_names_its_floor_or_a_reference(task: Task):
 def test_no_other_fixed_guess_is_better(task: Task):
     small = small_task(task, dim=4, points=8)
     batch, guess = small.sample(2000, stream("other guesses")), small.fixed_guess
-    noise = torch.randn(guess.shape, generator=stream("direction")) * batch.targets.std()
+    scale = batch.targets.std() if task.prompt.vocabulary is None else 1.0
+    noise = torch.randn(guess.shape, generator=stream("direction")) * scale
     for other in (0.5 * guess, 1.5 * guess, guess + 0.3 * noise, guess - 0.3 * noise):
-        errors = [small.error(each.expand(batch.targets.shape), batch).mean(-1) for each in (guess, other)]
+        errors = [
+            small.error(each.expand(len(batch.targets), *each.shape), batch).mean(-1)
+            for each in (guess, other)
+        ]
         ahead = (errors[0] - errors[1]).double()
         assert ahead.mean() <= 3 * ahead.std() / len(ahead) ** 0.5

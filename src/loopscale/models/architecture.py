@@ -65,7 +65,9 @@ class Architecture(Model):
     @override
     def require(self, prompt: Prompt) -> None:
         if self.tied and prompt.vocabulary is None:
-            raise ValueError("tied is for tokens of a vocabulary, and these tokens are numbers; write tied: false")
+            raise ValueError(
+                "tied is for tokens of a vocabulary, and these tokens are numbers; write tied: false"
+            )
 
     @override
     def priced(self) -> "Architecture":

@@ -20,14 +20,15 @@ from torch import Tensor
 from typing_extensions import override
 
 from loopscale.core.prompt import Batch
+from loopscale.corpora.subwords import PADDING
 from loopscale.solvers.base import Solver
 from loopscale.tasks.sentence_pairs import CorpusInTokens, SentencePairs
 from loopscale.tasks.translation import Sentences, unigrams
 
 ITERATIONS = 6
 """Iterations of expectation maximisation. More iterations fit rare words of the training part alone."""
-EMPTY_WORD = 0
-"""The number of the empty word among source tokens: that of padding, which no source has."""
+EMPTY_WORD = PADDING
+"""The number of the empty word among source tokens, because no source has padding."""
 SHARES = np.linspace(0.05, 0.95, 19)
 """Candidates for the share of the frequencies."""
 
@@ -46,7 +47,11 @@ class WordTranslation(Solver, kind="word_translation", titled="word-by-word tran
     def predict(self, batch: Batch, steps: int) -> Float[Tensor, "steps batch points dim_out"]:
         problem: Sentences = batch.problem
         model = _fitted(problem.corpus, problem.vocabulary)
-        rows = np.stack([model.of_source(_source(problem.pairs, int(row))) for row in problem.rows])
+        assert batch.weights is not None
+        separators = (batch.weights > 0).int().argmax(-1).tolist()
+        prompts = batch.tokens[..., 0].cpu().numpy()
+        sources = [prompt[1:end] for prompt, end in zip(prompts, separators, strict=True)]
+        rows = np.stack([model.of_source(_with_empty_word(source)) for source in sources])
         logits = torch.from_numpy(rows).log()
         return logits[None, :, None].expand(steps, -1, len(batch.queries), -1)
 
@@ -65,20 +70,26 @@ class _Lexicon:
 
     def from_words(self, source: NDArray[np.int64]) -> NDArray[np.float64]:
         """The mean of p(t | s) over a source, for every t."""
-        places = np.concatenate([np.arange(self.starts[s], self.starts[s + 1]) for s in source])
+        starts: list[int] = self.starts.tolist()
+        places = np.concatenate([np.arange(starts[s], starts[s + 1]) for s in source.tolist()])
         sums = np.bincount(self.targets[places], self.chances[places], len(self.frequencies))
         return sums / len(source)
 
     def of_source(self, source: NDArray[np.int64]) -> NDArray[np.float64]:
         """The probability of every token in a target of the source."""
         words = self.from_words(source)
-        return (1 - self.share) * words + (self.share + (1 - self.share) * (1 - words.sum())) * self.frequencies
+        return (1 - self.share) * words + (
+            self.share + (1 - self.share) * (1 - words.sum())
+        ) * self.frequencies
 
 
 def _source(pairs: SentencePairs, row: int) -> NDArray[np.int64]:
     """The empty word and the tokens of a pair's source."""
-    tokens = pairs.tokens[row, 1 : int(pairs.separators[row])].numpy()
-    return np.concatenate([[EMPTY_WORD], tokens])
+    return _with_empty_word(pairs.tokens[row, 1 : int(pairs.separators[row])].numpy())
+
+
+def _with_empty_word(source: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.concatenate([[EMPTY_WORD], source[source != PADDING]])
 
 
 @lru_cache(maxsize=2)

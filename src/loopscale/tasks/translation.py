@@ -1,7 +1,7 @@
 """Translation by one decoder: begin, source, separator, target, end. The task is the next token of the target.
 
-Source: @gao2024, section 5.5 (German to English). A prompt is a pair of sentences, and its error is the cross entropy of
-all tokens of the target and of the end. Weights make the mean over prompts a mean over tokens, in nats, and the error is
+Source: @gao2024, section 5.5 (German to English). A prompt is a pair of sentences, and its error is the cross entropy
+of all tokens of the target and of the end. Weights make the mean over prompts a mean over tokens, in nats. The error is
 this mean over log V, so zero logits cost 1. Padding follows the end. A decoder never sees later tokens, so padding
 changes no prediction, and has weight 0, as the source has.
 
@@ -9,9 +9,9 @@ Training takes the training part epoch by epoch, each in an order of its own. Ba
 the pairs of `POOL` batches are sorted by length, and the batches follow each other in random order. The batch of a step
 depends on the seed and the step alone, so a resumed training sees the same sentences.
 
-`sources: none` trains a language model of the target side, and `sources: other` gives every target the source of another
-pair. Both say what a net knows without translating. The measure `other_source` is the same for a net that was trained
-with its own sources: how much its error grows if the sources are exchanged, in nats a token.
+`sources: none` trains a language model of the target side, and `sources: other` gives every target the source of
+another pair. Both say what a net knows without translating. The measure `other_source` asks a net that was trained with
+its own sources: how much its error grows if sources are exchanged, in nats a token.
 
 The validation part serves choices during a study, and the test part serves results. BLEU and chrF judge greedy
 translations of `GAMES` sentences of the test part.
@@ -35,7 +35,7 @@ from loopscale.core.prompt import Batch, Predictor, Prompt
 from loopscale.core.seeds import stream
 from loopscale.corpora.number_words import NUMBER_WORDS
 from loopscale.corpora.scores import score_translations
-from loopscale.corpora.subwords import BEGIN, END, PADDING, SEPARATOR, SMALLEST_VOCABULARY, SPECIAL_TOKENS
+from loopscale.corpora.subwords import BEGIN, END, PADDING, SMALLEST_VOCABULARY, SPECIAL_TOKENS
 from loopscale.errors import CorpusError, UsageError
 from loopscale.tasks.base import Answer, Errors, FloorRule, Measures, Prediction, Purpose, Task
 from loopscale.tasks.sentence_pairs import CorpusInTokens, SentencePairs, corpus_in_tokens, find_corpus
@@ -46,7 +46,7 @@ ROUNDED = 16
 """The tokens of a batch are a multiple of this number, up to the length of a prompt."""
 GAMES = 256
 """Sentences that a net translates."""
-GROUPS = 32
+GROUPS = 16
 """Groups of sentences, each left out once for the standard errors of BLEU and chrF."""
 
 
@@ -55,7 +55,7 @@ class Sentences:
     """The pairs of a batch, for solvers and probes."""
 
     pairs: SentencePairs
-    rows: NDArray[np.int64]
+    rows: Int[Tensor, " batch"]
     """The numbers of the batch's pairs."""
     corpus: CorpusInTokens
     vocabulary: int
@@ -156,7 +156,9 @@ class Translation(Task, kind="translation"):
     def held_out(self, purpose: Purpose, prompts: int, block: range, rng: torch.Generator) -> Batch:
         pairs = self._part(purpose)
         if prompts > len(pairs):
-            part, setting = ("validation", "") if purpose == "validate" else ("test", "; lower evaluate.prompts")
+            part, setting = (
+                ("validation", "") if purpose == "validate" else ("test", "; lower evaluate.prompts")
+            )
             raise UsageError(
                 f"the {part} part has {len(pairs)} pairs of at most {self.length} tokens, and {prompts} are "
                 f"needed{setting}"
@@ -172,21 +174,21 @@ class Translation(Task, kind="translation"):
     def raw_error(self, prediction: Prediction, batch: Batch) -> Errors:
         """The cross entropy of every prompt in nats, over the mean number of tokens of a target."""
         assert batch.weights is not None
-        targets = batch.targets.unsqueeze(-1)
+        targets, weights = batch.targets.unsqueeze(-1), batch.weights.to(prediction)
+        # Step by step, because the logits of all steps are large.
         errors = [
-            ((step.logsumexp(-1) - step.gather(-1, targets).squeeze(-1)) * batch.weights.to(step)).sum(
-                -1, keepdim=True
-            )
-            for step in prediction.flatten(0, -4)  # step by step, because the logits of all steps are large
+            ((logits.logsumexp(-1) - logits.gather(-1, targets).squeeze(-1)) * weights).sum(-1, keepdim=True)
+            for logits in prediction.reshape(-1, *prediction.shape[-3:])
         ]
-        return torch.stack(errors).unflatten(0, prediction.shape[:-3]) if prediction.dim() > 3 else errors[0]
+        return torch.stack(errors).view(*prediction.shape[:-2], 1)
 
     @override
     def measures(self, prediction: Prediction, batch: Batch) -> Measures:
         """`nats_per_character`: with one character for the end. Compares vocabularies."""
         there: Sentences = batch.problem
-        tokens = float(there.pairs.answered[there.rows].mean())
-        characters = sum(len(there.pairs.texts[row][1]) + 1 for row in there.rows) / len(there.rows)
+        rows: list[int] = there.rows.tolist()
+        tokens = float(there.pairs.answered[rows].sum())
+        characters = sum(len(there.pairs.texts[row][1]) + 1 for row in rows)
         return {"nats_per_character": self.raw_error(prediction, batch).squeeze(-1) * (tokens / characters)}
 
     @override
@@ -195,12 +197,10 @@ class Translation(Task, kind="translation"):
         if self.sources != "own":
             return {}
         there: Sentences = batch.problem
-        raw = float(batch.weights.amax()) if batch.weights is not None else 1.0
-        swapped = self._assembled(there.pairs, there.rows, _donors(there.pairs, there.rows), self.length, raw)
+        rows = there.rows.cpu().numpy()
+        swapped = self._assembled(there.pairs, rows, _donors(there.pairs, rows), self.length, weight=1.0)
         other = batch.asking(
-            swapped.tokens.to(batch.tokens.device),
-            swapped.targets.to(batch.tokens.device),
-            weights=None if swapped.weights is None else swapped.weights.to(batch.tokens.device),
+            swapped.tokens.to(batch.tokens.device), batch.targets, problem=there, weights=batch.weights
         )
         own = self.raw_error(predictor.predict(batch, steps), batch)
         return {"other_source": (self.raw_error(predictor.predict(other, steps), other) - own).squeeze(-1)}
@@ -240,9 +240,7 @@ class Translation(Task, kind="translation"):
             tokens = torch.stack([starts[place] for place in places])
             ended = torch.zeros(len(places), dtype=torch.bool)
             while tokens.shape[1] <= self.length and not ended.all():
-                batch = Batch(
-                    tokens.unsqueeze(-1), tokens[:, -1:], torch.tensor([tokens.shape[1] - 1]), None
-                )
+                batch = Batch(tokens.unsqueeze(-1), tokens[:, -1:], torch.tensor([tokens.shape[1] - 1]), None)
                 best = answer(batch)[:, 0].argmax(-1).cpu()
                 best = torch.where(ended, PADDING, best)
                 ended |= best == END
@@ -288,7 +286,7 @@ class Translation(Task, kind="translation"):
             tokens = torch.where(inside & (at < theirs), given, tokens)
             tokens = torch.where(inside & (at >= theirs), PADDING, tokens)
         asked = (at[:-1] >= separators[:, None]) & (at[:-1] < lengths[:, None] - 1)
-        there = Sentences(pairs, rows, self._data(), self.vocabulary)
+        there = Sentences(pairs, torch.from_numpy(rows), self._data(), self.vocabulary)
         weights = asked.float() * weight
         return Batch(tokens[:, :-1, None], tokens[:, 1:], torch.arange(length), there, weights)
 

@@ -11,10 +11,11 @@ from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from loopscale.core.prompt import Batch
+from loopscale.models.layers import ReadOut
 from loopscale.tasks.base import Task
 
 PART_BYTES = 2**23
@@ -22,9 +23,9 @@ PART_BYTES = 2**23
 
 
 def loss_in_parts(
-    read_out: nn.Module, task: Task, states: Float[Tensor, "S B P D"], batch: Batch
+    read_out: ReadOut, task: Task, states: Float[Tensor, "S B P D"], batch: Batch
 ) -> Float[Tensor, ""]:
-    """The mean of `task.loss(read_out(states), batch)` over steps and prompts, for a batch with weights.
+    """The mean of `task.loss(read_out.predictions(states), batch)` over steps and prompts, for a batch with weights.
 
     The loss of a prompt must be the sum of the losses of its queries, as for every task with weights.
     """
@@ -40,7 +41,7 @@ def loss_in_parts(
         end = start + part.shape[1]
         queries = torch.arange(end - start)
         asked = Batch(batch.tokens[:1], targets[None, start:end], queries, None, weights[None, start:end])
-        return share * task.loss(read_out(part).unsqueeze(1), asked).sum()
+        return share * task.loss(read_out.predictions(part).unsqueeze(1), asked).sum()
 
     return _InParts.apply(loss, size, kept, *read_out.parameters())
 

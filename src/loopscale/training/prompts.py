@@ -50,9 +50,7 @@ class Prompts:
     def _draw(self, step: int) -> Batch:
         """The prompts on the CPU. A thread also converts them, and pins them for a GPU."""
         number = self.trial.training.batch_of(step)
-        batch = self.trial.stage(step).training_batch(
-            self.trial.training.batch_size, self.trial.seed, number
-        )
+        batch = self.trial.stage(step).training_batch(self.trial.training.batch_size, self.trial.seed, number)
         if self._thread is None:
             return batch
         batch = batch.for_nets("cpu", self.dtype)

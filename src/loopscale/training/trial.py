@@ -28,7 +28,14 @@ key, so the trial is the same as a trial with as many steps."""
 
 LATER_DEFAULTS: dict[str, dict[str, Any]] = {
     "task": {"format": "decoder", "query": "row", "spectrum_levels": 2, "other_layers": []},
-    "model": {"causal": True, "registers": 0, "tied": False, "init": "normal", "init_std": 0.02, "init_gain": 0.55},
+    "model": {
+        "causal": True,
+        "registers": 0,
+        "tied": False,
+        "init": "normal",
+        "init_std": 0.02,
+        "init_gain": 0.55,
+    },
     "training": {
         "start": None,
         "decay": None,
