@@ -36,8 +36,8 @@ def test_parts_give_the_loss_and_the_gradients_of_all_logits(
         net = trial.net().double()
         if size is None:
             steps = trial.steps_per_prompt
-            first = steps if net.depth else steps - 1
-            loss = trial.task.loss(net.answers(batch, steps, first, truncate=True), batch).mean()
+            first, truncate = (steps, False) if net.depth else (steps - 1, True)
+            loss = trial.task.loss(net.answers(batch, steps, first, truncate), batch).mean()
         else:
             monkeypatch.setattr(loss_in_parts, "PART_BYTES", size)
             loss = objective(net, trial, batch)
