@@ -61,7 +61,7 @@ def test_queries_without_a_weight_have_no_logits():
 
     net.read_out.predictions = counted
     objective(net, trial, batch)
-    assert sum(seen) == batch.answered == int((batch.weights > 0).sum()) < batch.targets.numel()
+    assert sum(seen) == len(batch.weighted) == int((batch.weights > 0).sum()) < batch.targets.numel()
 
 
 def test_a_loss_without_weights_is_no_loss_in_parts(monkeypatch: pytest.MonkeyPatch):

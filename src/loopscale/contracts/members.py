@@ -2,11 +2,7 @@
 
 from typing import TypeVar
 
-import torch
-from torch import Tensor
-
 from loopscale.core.config import Family
-from loopscale.core.prompt import Batch
 from loopscale.tasks.base import Task
 
 AnyFamily = TypeVar("AnyFamily", bound=Family)
@@ -24,11 +20,6 @@ def under_test(family: type[AnyFamily]) -> dict[str, type[AnyFamily]]:
 def gradable(task: Task) -> bool:
     """Whether a task has the sizes that a curriculum reduces."""
     return {"dim", "points"} <= type(task).model_fields.keys()
-
-
-def blank(task: Task, batch: Batch) -> Tensor:
-    """The prediction 0 [batch, queries, dim_out]."""
-    return torch.zeros(len(batch.targets), len(batch.queries), task.prompt.dim_out)
 
 
 def small_task(task: Task, dim: int, points: int) -> Task:

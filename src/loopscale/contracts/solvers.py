@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from loopscale.contracts.members import blank, small_task, under_test
+from loopscale.contracts.members import small_task, under_test
 from loopscale.core.prompt import Batch
 from loopscale.core.seeds import stream
 from loopscale.solvers.base import Solver
@@ -96,7 +96,7 @@ def test_no_solver_accepts_an_unknown_problem(solver: Solver):
 def test_predictions_are_float64_for_every_step_and_query(solver: Solver, task: Task):
     batch = task.sample(3, stream(0))
     guesses = solver.predict(batch, 5)
-    assert guesses.shape == (5, *blank(task, batch).shape)
+    assert guesses.shape == (5, *task.blank(batch).shape)
     assert guesses.dtype == torch.float64
 
 

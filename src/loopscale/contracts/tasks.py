@@ -4,7 +4,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from loopscale.contracts.members import blank, gradable, small_task, under_test
+from loopscale.contracts.members import gradable, small_task, under_test
 from loopscale.core.prompt import Batch
 from loopscale.core.seeds import stream
 from loopscale.solvers.base import Solver
@@ -144,7 +144,7 @@ def test_prompts_differ_from_one_another(task: Task):
 @EVERY
 def test_predicting_zero_costs_one_at_every_query(task: Task):
     batch = task.sample(4096, stream(0))
-    cost = task.error(blank(task, batch), batch)
+    cost = task.error(task.blank(batch), batch)
     sem = cost.std(0) / 4096**0.5
     assert ((cost.mean(0) - 1).abs() <= 5 * sem + 1e-6).all(), (
         f"predicting 0 costs {cost.mean():.3g} on average"
@@ -156,7 +156,7 @@ def test_predicting_zero_costs_one_at_every_query(task: Task):
 @EVERY
 def test_error_is_raw_error_over_the_raw_error_of_predicting_zero(task: Task):
     batch = task.sample(4, stream(0))
-    guess = torch.stack([blank(task, batch) + 3, torch.randn(blank(task, batch).shape)])
+    guess = torch.stack([task.blank(batch) + 3, torch.randn(task.blank(batch).shape)])
     scale = torch.as_tensor(task.variances).to(guess)
     torch.testing.assert_close(task.error(guess, batch) * scale, task.raw_error(guess, batch))
 
@@ -164,7 +164,7 @@ def test_error_is_raw_error_over_the_raw_error_of_predicting_zero(task: Task):
 @EVERY
 def test_the_loss_has_a_gradient_at_every_query(task: Task):
     batch = task.sample(4, stream(0))
-    guess = torch.randn(2, *blank(task, batch).shape, generator=stream("guess")).requires_grad_()
+    guess = torch.randn(2, *task.blank(batch).shape, generator=stream("guess")).requires_grad_()
     loss = task.loss(guess, batch)
     assert loss.shape == (2, 4, len(task.seen))
     (slope,) = torch.autograd.grad(loss.sum(), guess)
@@ -176,7 +176,7 @@ def test_the_loss_has_a_gradient_at_every_query(task: Task):
 @EVERY
 def test_measures_have_one_finite_number_per_prompt_and_step(task: Task):
     batch = task.sample(4, stream(0))
-    measures = task.measures(torch.randn(3, *blank(task, batch).shape, generator=stream("guess")), batch)
+    measures = task.measures(torch.randn(3, *task.blank(batch).shape, generator=stream("guess")), batch)
     assert {name: values.shape for name, values in measures.items()} == dict.fromkeys(measures, (3, 4))
     assert all(values.isfinite().all() for values in measures.values())
 

@@ -52,8 +52,9 @@ class Batch:
     weights: Float[Tensor, "batch points"] | None = None
     """The weight of every query in the error of its prompt; 0 for a query without a target, as in padding. `None` if
     every query has an error of its own."""
-    answered: int = field(init=False)
-    """Number of queries with a weight. Like `asked`, a number of the original on the CPU."""
+    weighted: Int[Tensor, " answered"] | None = field(init=False)
+    """The queries whose weight is not 0, numbered through all prompts. Like `asked`, known from the original on the
+    CPU, so a net on a GPU need not wait for their number."""
     asked: int = field(init=False)
     """Number of tokens up to the last query. A batch on a GPU takes the number from its original on the CPU, because
     reading the queries would wait for the GPU. Without an original it is the number of all tokens."""
@@ -62,10 +63,10 @@ class Batch:
         known = self.queries.device.type == "cpu"
         asked = int(self.queries.max()) + 1 if known else self.tokens.shape[1]
         object.__setattr__(self, "asked", asked)
-        answered = len(self.targets) * len(self.queries)
+        weighted = None
         if self.weights is not None and self.weights.device.type == "cpu":
-            answered = int(self.weights.count_nonzero())
-        object.__setattr__(self, "answered", answered)
+            weighted = self.weights.flatten().nonzero().squeeze(-1)
+        object.__setattr__(self, "weighted", weighted)
 
     def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> "Batch":
         """The same prompts on `device`. These prompts are drawn on the CPU, so all devices see the same numbers."""
@@ -96,7 +97,8 @@ class Batch:
         """
         weights = None if self.weights is None else change(self.weights)
         other = self.asking(change(self.tokens), change(self.targets), queries, problem, weights)
-        object.__setattr__(other, "answered", self.answered)
+        weighted = None if self.weighted is None else change(self.weighted)
+        object.__setattr__(other, "weighted", weighted)
         return other
 
     def asking(

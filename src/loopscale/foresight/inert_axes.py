@@ -107,7 +107,7 @@ def _prompts(settings: str) -> Fingerprint:
     """Prompts of one seed, with errors, loss and measures of a random guess, and the floor."""
     task = Task.model_validate_json(settings)
     batch = task.sample(COMPARED_PROMPTS, stream("inert axes"))
-    guess = torch.randn(batch.targets.shape, generator=stream("inert axes", "guess"))
+    guess = torch.randn(task.blank(batch).shape, generator=stream("inert axes", "guess"))
     words = f"{task.prompt} {task.whole} {task.seen} {task.floor_rule} {task.games} {task.noise_variance}"
     measures = task.measures(guess[None], batch)
     judged = task.raw_error(guess, batch), task.error(guess, batch), task.loss(guess, batch)

@@ -142,6 +142,10 @@ class Task(Family, package="loopscale.tasks"):
         For a curriculum [@garg2022, section A.2]. Raises ValueError if the task itself is smaller.
         """
 
+    def blank(self, batch: Batch) -> Float[Tensor, "batch points dim_out"]:
+        """The prediction 0 at every query of a batch."""
+        return torch.zeros(len(batch.targets), len(batch.queries), self.prompt.dim_out)
+
     def raw_error(self, prediction: Prediction, batch: Batch) -> Errors:
         """The unscaled error at every query. By default the squared error, averaged over the target's coordinates."""
         return (prediction - batch.targets).square().mean(-1)
@@ -167,6 +171,11 @@ class Task(Family, package="loopscale.tasks"):
         The task chooses the number of prompts.
         """
         return {}
+
+    @property
+    def probe_names(self) -> tuple[str, ...]:
+        """Names of the `probes`."""
+        return ()
 
     @property
     def games(self) -> int:

@@ -21,7 +21,7 @@ FOLDER = "LOOPSCALE_CORPORA"
 """The environment variable with the folder in which relative names of corpora are looked up first."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class SentencePairs:
     """A part of a corpus. Pairs with too many tokens are left out, and the others stand in a fixed random order."""
 
@@ -44,7 +44,7 @@ class SentencePairs:
         return len(self.lengths)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class CorpusInTokens:
     """All parts of a corpus with their vocabulary."""
 

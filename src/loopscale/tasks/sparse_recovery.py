@@ -143,6 +143,11 @@ class SparseRecovery(NoisyRegressionTask, kind="sparse_recovery", allow_inf_nan=
             self.format,
         )
 
+    @property
+    @override
+    def probe_names(self) -> tuple[str, ...]:
+        return ("support_recovery", "weights_error")
+
     @override
     def probes(self, predictor: Predictor, batch: Batch, steps: int) -> Measures:
         """How well the predictor recovers β from all pairs except the last pair.

@@ -114,8 +114,9 @@ class Translation(Task, kind="translation"):
 
     @property
     @override
-    def floor_rule(self) -> FloorRule:
-        return FloorRule("reference", {"kind": "word_translation"})
+    def floor_rule(self) -> FloorRule | None:
+        """Word-by-word translation; nothing is known without the own source."""
+        return FloorRule("reference", {"kind": "word_translation"}) if self.sources == "own" else None
 
     @property
     @override
@@ -204,6 +205,11 @@ class Translation(Task, kind="translation"):
         )
         own = self.raw_error(predictor.predict(batch, steps), batch)
         return {"other_source": (self.raw_error(predictor.predict(other, steps), other) - own).squeeze(-1)}
+
+    @property
+    @override
+    def probe_names(self) -> tuple[str, ...]:
+        return ("other_source",) if self.sources == "own" else ()
 
     @property
     @override

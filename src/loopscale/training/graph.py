@@ -34,6 +34,7 @@ class GraphedStep:
 
     def __call__(self, prompts: Batch) -> Float[Tensor, ""]:
         """Take the step and return its loss. The first steps of a shape train as well, one kernel at a time."""
+        # Prompts with weights have another number of answers in every step, and no graph (`Trial`).
         shape = (prompts.tokens.shape, prompts.targets.shape)
         if shape != self._shape:
             self.forget()

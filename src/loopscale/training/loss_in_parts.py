@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -29,29 +29,22 @@ def loss_in_parts(
 
     The loss of a prompt must be the sum of the losses of its queries, as for every task with weights.
     """
+    rows = batch.weighted
     assert batch.weights is not None
-    rows = _weighted(batch)
+    assert rows is not None
     kept = states.flatten(1, 2).index_select(1, rows)
-    targets, weights = batch.targets.flatten().index_select(0, rows), batch.weights.flatten()[rows]
+    targets, weights = (values.flatten().index_select(0, rows) for values in (batch.targets, batch.weights))
     one_query = kept.element_size() * len(kept) * task.prompt.dim_out
     size = max(1, PART_BYTES // one_query)
     share = 1 / (len(states) * len(batch.targets))
 
     def loss(part: Float[Tensor, "S n D"], start: int) -> Float[Tensor, ""]:
         end = start + part.shape[1]
-        queries = torch.arange(end - start)
+        queries = torch.arange(end - start, device=targets.device)
         asked = Batch(batch.tokens[:1], targets[None, start:end], queries, None, weights[None, start:end])
         return share * task.loss(read_out.predictions(part).unsqueeze(1), asked).sum()
 
     return _InParts.apply(loss, size, kept, *read_out.parameters())
-
-
-def _weighted(batch: Batch) -> Int[Tensor, " N"]:
-    """The numbers of the queries with a weight, in the flat order [batch, points]."""
-    assert batch.weights is not None
-    if batch.weights.is_meta:  # without values, so that a cost can be counted
-        return torch.empty(batch.answered, dtype=torch.int64, device="meta")
-    return batch.weights.flatten().nonzero().squeeze(-1)
 
 
 def _parts(length: int, size: int) -> Iterator[slice]:

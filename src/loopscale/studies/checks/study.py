@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
-import torch
 from pydantic import ValidationError
 
 from loopscale.core.config import Family, is_tree, leaves
@@ -446,7 +445,7 @@ def _further_measures(study: StudySchema, tasks: Iterable[Task]) -> Iterator[Fau
         for task in tasks:
             batch = task.sample(2, stream("problem"))
             try:
-                values = alone.further_measures(task, torch.zeros_like(batch.targets)[None], batch)[name]
+                values = alone.further_measures(task, task.blank(batch)[None], batch)[name]
                 shape = tuple(values.shape)
             except Exception as problem:
                 what = f"{name} fails on {task.kind} ({type(problem).__name__}: {str(problem)[:200]})"
@@ -462,8 +461,8 @@ def _task_measures(tasks: Iterable[Task]) -> Iterator[str]:
     """The names of the tasks' own measures."""
     for task in tasks:
         batch = task.sample(1, stream("problem"))
-        yield from task.measures(torch.zeros_like(batch.targets)[None], batch)
-        yield from task.outcome_names
+        yield from task.measures(task.blank(batch)[None], batch)
+        yield from (*task.probe_names, *task.outcome_names)
 
 
 def _theory(n: int, law: LawSpec, study: StudySchema, layout: Layout) -> Iterator[Fault]:
