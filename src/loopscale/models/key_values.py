@@ -7,7 +7,7 @@ last answer. Shapes: B batch, H heads, L tokens so far, N new tokens, K width of
 from typing import Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from loopscale.core.prompt import Batch
@@ -44,6 +44,11 @@ class KeyValues:
         self.length = self._calls[0].length if self._calls else 0
         self._call = 0
 
+    def select(self, rows: Int[Tensor, " B"]) -> None:
+        """Go on with these prompts of the last pass, in this order. A prompt may occur several times."""
+        for call in self._calls:
+            call.select(rows)
+
     @property
     def bytes_per_token(self) -> int:
         """Memory of the keys and values of one token of every prompt."""
@@ -61,6 +66,9 @@ class _Room:
     def bytes_per_token(self) -> int:
         both = self._both
         return both.element_size() * both[:, :, :, :1].numel()
+
+    def select(self, rows: Int[Tensor, " B"]) -> None:
+        self._both = self._both.index_select(1, rows.to(self._both.device))
 
     def extended(self, k: Float[Tensor, "B H N K"], v: Float[Tensor, "B H N K"]) -> tuple[Values, Values]:
         before, self.length = self.length, self.length + k.shape[2]
@@ -86,7 +94,8 @@ class Continuing(Protocol):
 class Reader:
     """Answers prompts after the last of some steps. Prompts that go on from those of the last call are read from there.
 
-    Any other prompts are read from their start, so a caller may change earlier tokens, or the number of prompts.
+    Prompts of a vocabulary may also go on in another order, or several from one, as in a beam. Any other prompts are
+    read from their start, so a caller may change earlier tokens, or the number of prompts.
     """
 
     def __init__(self, net: Continuing, steps: int) -> None:
@@ -111,6 +120,19 @@ class Reader:
     def _shared(self, tokens: Tokens, batch: Batch) -> int:
         """The number of tokens that are read already; 0 if these are others, or if one of them is asked again."""
         read = self._read
-        if read is None or read.shape[0] != tokens.shape[0] or read.shape[1] > int(batch.queries.min()):
+        if read is None or self._past is None or read.shape[1] > int(batch.queries.min()):
             return 0
-        return read.shape[1] if torch.equal(tokens[:, : read.shape[1]], read) else 0
+        known = tokens[:, : read.shape[1]]
+        if torch.equal(known, read):
+            return read.shape[1]
+        if read.is_floating_point() or (rows := _rows_of(known, read)) is None:
+            return 0
+        self._past.select(rows)
+        return read.shape[1]
+
+
+def _rows_of(prompts: Tokens, read: Tokens) -> Int[Tensor, " B"] | None:
+    """The row of `read` that equals each prompt; None if a prompt has none."""
+    places = {tuple(row): place for place, row in enumerate(read[..., 0].tolist())}
+    rows = [places.get(tuple(row)) for row in prompts[..., 0].tolist()]
+    return None if None in rows else torch.tensor(rows)

@@ -14,7 +14,7 @@ another pair. Both say what a net knows without translating. The measure `other_
 its own sources: how much its error grows if sources are exchanged, in nats a token.
 
 The validation part serves choices during a study, and the test part serves results. BLEU and chrF judge greedy
-translations of `GAMES` sentences of the test part.
+translations of `GAMES` sentences of the test part, and `bleu_beam` judges those of a beam.
 """
 
 import math
@@ -38,6 +38,7 @@ from loopscale.corpora.scores import score_translations
 from loopscale.corpora.subwords import BEGIN, END, PADDING, SMALLEST_VOCABULARY, SPECIAL_TOKENS
 from loopscale.errors import CorpusError, UsageError
 from loopscale.tasks.base import Answer, Errors, FloorRule, Measures, Prediction, Purpose, Task
+from loopscale.tasks.decoding import continue_sentences
 from loopscale.tasks.sentence_pairs import CorpusInTokens, SentencePairs, corpus_in_tokens, find_corpus
 
 POOL = 50
@@ -46,6 +47,8 @@ ROUNDED = 16
 """The tokens of a batch are a multiple of this number, up to the length of a prompt."""
 GAMES = 256
 """Sentences that a net translates."""
+BEAMS = 4
+"""Beginnings in a beam."""
 GROUPS = 16
 """Groups of sentences, each left out once for the standard errors of BLEU and chrF."""
 
@@ -219,41 +222,27 @@ class Translation(Task, kind="translation"):
     @property
     @override
     def outcome_names(self) -> tuple[str, ...]:
-        return ("bleu", "chrf")
+        return ("bleu", "chrf", "bleu_beam")
 
     @override
     def outcomes(self, answer: Answer) -> dict[str, Float[Tensor, " groups"]]:
-        """BLEU and chrF of greedy translations. The numbers of a group are the pseudo-values of the jackknife."""
+        """BLEU and chrF of greedy translations, and BLEU with a beam of `BEAMS`.
+
+        The numbers of a group are the pseudo-values of the jackknife.
+        """
         pairs = self._data().test
         rows = np.arange(min(GAMES, len(pairs)))
-        translations = self.translate(answer, pairs, rows)
         references = [pairs.texts[row][1] for row in rows]
-        groups = min(GROUPS, len(rows))
-        whole = score_translations(translations, references)
-        values = dict[str, list[float]](bleu=[], chrf=[])
-        for group in range(groups):
-            kept = [place for place in range(len(rows)) if place % groups != group]
-            rest = score_translations([translations[n] for n in kept], [references[n] for n in kept])
-            for name, numbers in values.items():
-                numbers.append(groups * getattr(whole, name) - (groups - 1) * getattr(rest, name))
-        return {name: torch.tensor(numbers, dtype=torch.float64) for name, numbers in values.items()}
+        bleu, chrf = _jackknifed(self.translate(answer, pairs, rows), references)
+        beam, _ = _jackknifed(self.translate(answer, pairs, rows, BEAMS), references)
+        return {"bleu": bleu, "chrf": chrf, "bleu_beam": beam}
 
-    def translate(self, answer: Answer, pairs: SentencePairs, rows: NDArray[np.int64]) -> list[str]:
-        """Greedy translations of some pairs' sources. Sources of one length are translated together."""
-        starts, texts = self._starts(pairs, rows), [""] * len(rows)
-        for length in sorted({len(start) for start in starts}):
-            places = [place for place, start in enumerate(starts) if len(start) == length]
-            tokens = torch.stack([starts[place] for place in places])
-            ended = torch.zeros(len(places), dtype=torch.bool)
-            while tokens.shape[1] <= self.length and not ended.all():
-                batch = Batch(tokens.unsqueeze(-1), tokens[:, -1:], torch.tensor([tokens.shape[1] - 1]), None)
-                best = answer(batch)[:, 0].argmax(-1).cpu()
-                best = torch.where(ended, PADDING, best)
-                ended |= best == END
-                tokens = torch.cat([tokens, best[:, None]], dim=1)
-            for place, row in zip(places, tokens[:, length:].tolist(), strict=True):
-                texts[place] = self._data().subwords.decode(row)
-        return texts
+    def translate(
+        self, answer: Answer, pairs: SentencePairs, rows: NDArray[np.int64], beams: int = 1
+    ) -> list[str]:
+        """Translations of some pairs' sources, with `continue_sentences`."""
+        found = continue_sentences(answer, self._starts(pairs, rows), self.length, beams)
+        return [self._data().subwords.decode(tokens) for tokens in found]
 
     def _starts(self, pairs: SentencePairs, rows: NDArray[np.int64]) -> list[Int[Tensor, " tokens"]]:
         """The tokens up to the separator."""
@@ -302,6 +291,25 @@ class Translation(Task, kind="translation"):
 
     def _data(self) -> CorpusInTokens:
         return corpus_in_tokens(self.corpus, *self.languages, self.digest, self.vocabulary, self.length)
+
+
+def _jackknifed(
+    translations: list[str], references: list[str]
+) -> tuple[Float[Tensor, " groups"], Float[Tensor, " groups"]]:
+    """BLEU and chrF as pseudo-values, each from all sentences and from all but one group."""
+    groups = min(GROUPS, len(references))
+    whole, values = score_translations(translations, references), list[tuple[float, float]]()
+    for group in range(groups):
+        kept = [place for place in range(len(references)) if place % groups != group]
+        rest = score_translations([translations[n] for n in kept], [references[n] for n in kept])
+        values.append(
+            (
+                groups * whole.bleu - (groups - 1) * rest.bleu,
+                groups * whole.chrf - (groups - 1) * rest.chrf,
+            )
+        )
+    bleu, chrf = torch.tensor(values, dtype=torch.float64).unbind(-1)
+    return bleu, chrf
 
 
 def unigrams(corpus: CorpusInTokens, vocabulary: int) -> Float[Tensor, " vocabulary"]:

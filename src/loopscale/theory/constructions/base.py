@@ -16,7 +16,7 @@ from loopscale.models.architecture import Architecture, Kind
 from loopscale.models.base import Net
 from loopscale.models.gpt2 import Gpt2
 from loopscale.models.layered import LayeredNet
-from loopscale.models.layers import Block, Stack
+from loopscale.models.layers import Block, ReadIn, Stack
 from loopscale.tasks.regression import interleave
 from loopscale.theory.constructions.block_plan import BlockPlan, StateRows
 from loopscale.theory.constructions.example import Example, Limit, Stated
@@ -170,6 +170,7 @@ class Design:
             self.model(length).build(prompt, torch.Generator().manual_seed(0)).double().requires_grad_(False)
         )
         assert isinstance(net, AlgoformerNet | LayeredNet)
+        assert isinstance(net.read_in, ReadIn)
         for layer, weight in ((net.read_in, self.read_in), (net.read_out, self.read_out)):
             layer.weight.copy_(weight)
             layer.bias.zero_()
