@@ -14,7 +14,7 @@ from loopscale.corpora.files import part_files
 from loopscale.corpora.number_words import number_corpus
 from loopscale.corpora.subwords import BEGIN, END, PADDING, SEPARATOR
 from loopscale.errors import CorpusError, UsageError
-from loopscale.evaluate import canonical, prompt_set
+from loopscale.evaluate import canonical, outcomes, prompt_set
 from loopscale.solvers.base import Solver
 from loopscale.tasks import sentence_pairs
 from loopscale.tasks.translation import POOL, ROUNDED, Translation
@@ -250,3 +250,10 @@ def test_what_a_translation_cannot_have_is_refused(other: dict[str, Any], words:
 def test_a_tied_read_out_needs_a_vocabulary():
     with pytest.raises(ValidationError, match="tied is for tokens of a vocabulary"):
         Trial.model_validate({"task": {"kind": "linear_regression"}, "model": {"kind": "gpt2", "tied": True}})
+
+
+def test_word_translation_plays_too_and_translates_badly():
+    task = Translation()
+    task_outcomes = outcomes(Solver.model_validate({"kind": "word_translation"}), task, 1)
+    assert set(task_outcomes) == {f"{name}{end}" for name in task.outcome_names for end in ("", "_sem")}
+    assert task_outcomes["bleu"] < 10

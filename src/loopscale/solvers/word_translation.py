@@ -20,7 +20,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from loopscale.core.prompt import Batch
-from loopscale.corpora.subwords import PADDING
+from loopscale.corpora.subwords import PADDING, SEPARATOR
 from loopscale.solvers.base import Solver
 from loopscale.tasks.sentence_pairs import CorpusInTokens, SentencePairs
 from loopscale.tasks.translation import Sentences, unigrams
@@ -47,9 +47,8 @@ class WordTranslation(Solver, kind="word_translation", titled="word-by-word tran
     def predict(self, batch: Batch, steps: int) -> Float[Tensor, "steps batch points dim_out"]:
         problem: Sentences = batch.problem
         model = _fitted(problem.corpus, problem.vocabulary)
-        assert batch.weights is not None
-        separators = (batch.weights > 0).int().argmax(-1).tolist()
         prompts = batch.tokens[..., 0].cpu().numpy()
+        separators = (prompts == SEPARATOR).argmax(-1).tolist()
         sources = [prompt[1:end] for prompt, end in zip(prompts, separators, strict=True)]
         rows = np.stack([model.of_source(_with_empty_word(source)) for source in sources])
         logits = torch.from_numpy(rows).log()

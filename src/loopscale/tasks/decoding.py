@@ -4,6 +4,7 @@ A net with keys and values of earlier tokens reads each new token once, also if 
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Int
@@ -15,7 +16,11 @@ from loopscale.tasks.base import Answer
 
 
 def continue_sentences(
-    answer: Answer, starts: Sequence[Int[Tensor, " tokens"]], length: int, beams: int = 1
+    answer: Answer,
+    starts: Sequence[Int[Tensor, " tokens"]],
+    length: int,
+    beams: int = 1,
+    problem: Any = None,
 ) -> list[list[int]]:
     """The likeliest tokens after every start, up to the end of the sentence or `length` tokens in all.
 
@@ -26,6 +31,8 @@ def continue_sentences(
     beams
         Beginnings that are kept at a time. 1: always the likeliest token. A beam chooses the sentence with the largest
         mean log-probability of a token, because a sum prefers short sentences.
+    problem
+        What solvers read beside the prompt.
 
     Returns
     -------
@@ -36,14 +43,15 @@ def continue_sentences(
     for size in sorted({len(start) for start in starts}):
         places = [place for place, start in enumerate(starts) if len(start) == size]
         # Starts of one length ask at the same place, so they are one batch.
-        ended = _likeliest(answer, torch.stack([starts[place] for place in places]), length, beams)
+        together = torch.stack([starts[place] for place in places])
+        ended = _likeliest(answer, together, length, beams, problem)
         for place, row in zip(places, ended.tolist(), strict=True):
             found[place] = [token for token in row if token != PADDING]
     return found
 
 
 def _likeliest(
-    answer: Answer, starts: Int[Tensor, "starts tokens"], length: int, beams: int
+    answer: Answer, starts: Int[Tensor, "starts tokens"], length: int, beams: int, problem: Any
 ) -> Int[Tensor, "starts new"]:
     """The new tokens after starts of one length; padding follows the end."""
     count, size = starts.shape
@@ -53,7 +61,7 @@ def _likeliest(
     new, ended = torch.zeros(count, beams), torch.zeros(count, beams, dtype=torch.bool)
     while tokens.shape[1] <= length and not ended.all():
         last = torch.tensor([tokens.shape[1] - 1])
-        logits = answer(Batch(tokens.unsqueeze(-1), tokens[:, -1:], last, None))[:, 0]
+        logits = answer(Batch(tokens.unsqueeze(-1), tokens[:, -1:], last, problem))[:, 0]
         gains = logits.float().cpu().log_softmax(-1).view(count, beams, -1)
         gains[ended] = -torch.inf
         gains[..., PADDING] = torch.where(

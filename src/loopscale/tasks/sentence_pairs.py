@@ -1,7 +1,6 @@
 """The sentences of a corpus as sequences of tokens, in the memory of a process."""
 
 import os
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -21,19 +20,26 @@ FOLDER = "LOOPSCALE_CORPORA"
 """The environment variable with the folder in which relative names of corpora are looked up first."""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class SentencePairs:
-    """A part of a corpus. Pairs with too many tokens are left out, and the others stand in a fixed random order."""
+    """A part of a corpus. Pairs with too many tokens are left out, and the others stand in a fixed random order.
 
-    tokens: Int[Tensor, "pairs tokens"]
-    """Begin, source, separator, target and end, and then padding."""
-    lengths: NDArray[np.int64]
-    """Tokens of every pair, without padding."""
-    separators: NDArray[np.int64]
-    """The place of the separator of every pair: the first place with a prediction."""
-    texts: tuple[TextPair, ...]
-    left_out: int
-    """Pairs with too many tokens."""
+    Not a dataclass, because a batch that moves to a device moves the dataclasses of its problem.
+    """
+
+    def __init__(
+        self,
+        tokens: Int[Tensor, "pairs tokens"],
+        lengths: NDArray[np.int64],
+        separators: NDArray[np.int64],
+        texts: tuple[TextPair, ...],
+    ) -> None:
+        self.tokens = tokens
+        """Begin, source, separator, target and end, and then padding."""
+        self.lengths = lengths
+        """Tokens of every pair, without padding."""
+        self.separators = separators
+        """The place of the separator of every pair: the first place with a prediction."""
+        self.texts = texts
 
     @property
     def answered(self) -> NDArray[np.int64]:
@@ -44,14 +50,14 @@ class SentencePairs:
         return len(self.lengths)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class CorpusInTokens:
-    """All parts of a corpus with their vocabulary."""
+    """All parts of a corpus with their vocabulary. Not a dataclass either."""
 
-    subwords: Subwords
-    train: SentencePairs
-    validation: SentencePairs
-    test: SentencePairs
+    def __init__(
+        self, subwords: Subwords, train: SentencePairs, validation: SentencePairs, test: SentencePairs
+    ) -> None:
+        self.subwords = subwords
+        self.train, self.validation, self.test = train, validation, test
 
 
 def corpus_folder(name: str) -> Path:
@@ -100,5 +106,4 @@ def _in_tokens(subwords: Subwords, pairs: tuple[TextPair, ...], length: int) -> 
         np.array([len(sequences[place].tokens) for place in kept]),
         np.array([sequences[place].separator for place in kept]),
         tuple(pairs[order[place]] for place in kept),
-        len(pairs) - len(kept),
     )

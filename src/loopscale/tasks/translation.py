@@ -241,7 +241,8 @@ class Translation(Task, kind="translation"):
         self, answer: Answer, pairs: SentencePairs, rows: NDArray[np.int64], beams: int = 1
     ) -> list[str]:
         """Translations of some pairs' sources, with `continue_sentences`."""
-        found = continue_sentences(answer, self._starts(pairs, rows), self.length, beams)
+        problem = Sentences(pairs, torch.from_numpy(rows), self._data(), self.vocabulary)
+        found = continue_sentences(answer, self._starts(pairs, rows), self.length, beams, problem)
         return [self._data().subwords.decode(tokens) for tokens in found]
 
     def _starts(self, pairs: SentencePairs, rows: NDArray[np.int64]) -> list[Int[Tensor, " tokens"]]:
