@@ -187,7 +187,7 @@ def test_the_place_of_a_corpus_is_no_part_of_a_trial(tmp_path: Path, monkeypatch
     different = trial(str(written_corpus(tmp_path / "different", pairs=39)))
     assert one.key == other.key != different.key
     assert canonical(one.task) == canonical(other.task) != canonical(different.task)
-    monkeypatch.setenv(sentence_pairs.FOLDER, str(tmp_path))
+    monkeypatch.setenv(sentence_pairs.CORPORA_FOLDER, str(tmp_path))
     assert trial("one").key == one.key
 
 

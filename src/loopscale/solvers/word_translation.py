@@ -29,7 +29,7 @@ ITERATIONS = 6
 """Iterations of expectation maximisation. More iterations fit rare words of the training part alone."""
 EMPTY_WORD = PADDING
 """The number of the empty word among source tokens, because no source has padding."""
-SHARES = np.linspace(0.05, 0.95, 19)
+FREQUENCY_SHARES = np.linspace(0.05, 0.95, 19)
 """Candidates for the share of the frequencies."""
 
 
@@ -124,6 +124,6 @@ def _with_best_share(lexicon: _Lexicon, pairs: SentencePairs) -> _Lexicon:
         words.append(lexicon.from_words(_source(pairs, row))[target])
         frequencies.append(lexicon.frequencies[target])
     by_words, by_frequency = np.concatenate(words), np.concatenate(frequencies)
-    nats = [-np.log((1 - share) * by_words + share * by_frequency).mean() for share in SHARES]
-    best = float(SHARES[int(np.argmin(nats))])
+    nats = [-np.log((1 - share) * by_words + share * by_frequency).mean() for share in FREQUENCY_SHARES]
+    best = float(FREQUENCY_SHARES[int(np.argmin(nats))])
     return _Lexicon(lexicon.targets, lexicon.chances, lexicon.starts, lexicon.frequencies, best)

@@ -16,7 +16,7 @@ from loopscale.corpora.number_words import NUMBER_WORDS, number_corpus
 from loopscale.corpora.subwords import PADDING, Subwords, subwords_of_corpus, train_subwords
 from loopscale.errors import CorpusError
 
-FOLDER = "LOOPSCALE_CORPORA"
+CORPORA_FOLDER = "LOOPSCALE_CORPORA"
 """The environment variable with the folder in which relative names of corpora are looked up first."""
 
 
@@ -62,7 +62,7 @@ class CorpusInTokens:
 
 def corpus_folder(name: str) -> Path:
     """The folder of a corpus: below the folder of $LOOPSCALE_CORPORA if it is there, else from the current folder."""
-    above = os.environ.get(FOLDER)
+    above = os.environ.get(CORPORA_FOLDER)
     if above and (Path(above) / name).is_dir():
         return Path(above) / name
     return Path(name)

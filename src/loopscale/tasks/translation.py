@@ -14,7 +14,7 @@ another pair. Both say what a net knows without translating. The measure `other_
 its own sources: how much its error grows if sources are exchanged, in nats a token.
 
 The validation part serves choices during a study, and the test part serves results. BLEU and chrF judge greedy
-translations of `GAMES` sentences of the test part, and `bleu_beam` judges those of a beam.
+translations of `TRANSLATED` sentences of the test part, and `bleu_beam` judges those of a beam.
 """
 
 import math
@@ -45,7 +45,7 @@ POOL = 50
 """Batches whose pairs are sorted by length together."""
 ROUNDED = 16
 """The tokens of a batch are a multiple of this number, up to the length of a prompt."""
-GAMES = 256
+TRANSLATED = 256
 """Sentences that a net translates."""
 BEAMS = 4
 """Beginnings in a beam."""
@@ -217,7 +217,7 @@ class Translation(Task, kind="translation"):
     @property
     @override
     def games(self) -> int:
-        return GAMES
+        return TRANSLATED
 
     @property
     @override
@@ -231,7 +231,7 @@ class Translation(Task, kind="translation"):
         The numbers of a group are the pseudo-values of the jackknife.
         """
         pairs = self._data().test
-        rows = np.arange(min(GAMES, len(pairs)))
+        rows = np.arange(min(TRANSLATED, len(pairs)))
         references = [pairs.texts[row][1] for row in rows]
         bleu, chrf = _jackknifed(self.translate(answer, pairs, rows), references)
         beam, _ = _jackknifed(self.translate(answer, pairs, rows, BEAMS), references)
