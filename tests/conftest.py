@@ -15,9 +15,11 @@ import torch
 from sqlalchemy.engine import make_url
 
 from tests import processes
+from tests.corpus import provide_corpus
 
 pytest_plugins = ["loopscale.contracts.plugin"]
 torch.set_num_threads(1)
+provide_corpus()  # before studies are collected
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
 hypothesis.settings.register_profile("exploring", max_examples=2000, deadline=None)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))

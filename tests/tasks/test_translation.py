@@ -214,7 +214,6 @@ def test_a_changed_corpus_is_refused(tmp_path: Path):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"corpus": "no such folder"}, "there is no folder"),
         ({"vocabulary": 200}, "vocabulary"),
         ({"length": 0}, "length"),
         ({"languages": ["de"]}, "languages"),
@@ -224,6 +223,12 @@ def test_a_changed_corpus_is_refused(tmp_path: Path):
 def test_mistakes_are_named(settings: dict[str, Any], words: str):
     with pytest.raises(ValidationError, match=words):
         Translation.model_validate(settings)
+
+
+def test_a_missing_corpus_is_named_with_its_remedy_when_its_sentences_are_needed():
+    task = Translation(corpus="no such folder")
+    with pytest.raises(CorpusError, match="there is no folder no such folder; `loopscale corpus debian"):
+        task.sample(1, stream(0))
 
 
 def test_a_length_that_no_pair_has_is_a_mistake():

@@ -80,9 +80,9 @@ def corpus_in_tokens(
 ) -> CorpusInTokens:
     """The corpus as prompts of at most `length` tokens. Raises CorpusError, also for a corpus with another digest."""
     corpus = find_corpus(name, source, target)
-    if corpus.digest != (digest or ""):
+    if digest is not None and corpus.digest != digest:
         raise CorpusError(
-            f"the corpus {name} has changed: its digest is {corpus.digest[:16]}, and not {(digest or '')[:16]}; "
+            f"the corpus {name} has changed: its digest is {corpus.digest[:16]}, and not {digest[:16]}; "
             "restore its files, or leave digest out"
         )
     own = train_subwords(corpus.train, vocabulary) if name == NUMBER_WORDS else None

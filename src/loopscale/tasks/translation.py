@@ -17,6 +17,7 @@ The validation part serves choices during a study, and the test part serves resu
 translations of `TRANSLATED` sentences of the test part, and `bleu_beam` judges those of a beam.
 """
 
+import contextlib
 import math
 from dataclasses import dataclass
 from functools import lru_cache
@@ -88,10 +89,9 @@ class Translation(Task, kind="translation"):
         name, languages = data.get("corpus", NUMBER_WORDS), data.get("languages", ("de", "en"))
         if not isinstance(name, str) or name == NUMBER_WORDS or len(languages) != 2:
             return data
-        try:
+        with contextlib.suppress(CorpusError):  # the first prompt raises the error, with its remedy
             return {**data, "digest": find_corpus(name, *map(str, languages)).digest}
-        except CorpusError as problem:
-            raise ValueError(str(problem)) from problem
+        return data
 
     @property
     @override
@@ -146,8 +146,9 @@ class Translation(Task, kind="translation"):
     def typical_batch(self, size: int) -> Batch:
         """Equal prompts of the mean length, with the mean number of targets."""
         pairs = self._data().train
-        length = min(self.length, -(-math.ceil(pairs.lengths.mean()) // ROUNDED) * ROUNDED)
-        answered = min(length, math.ceil(pairs.answered.mean()))
+        answered = math.ceil(pairs.answered.mean())
+        tokens_read = answered + 1 if self.sources == "none" else math.ceil(pairs.lengths.mean()) - 1
+        length = min(self.length, -(-tokens_read // ROUNDED) * ROUNDED)
         weights = (torch.arange(length) >= length - answered).float().expand(size, -1)
         tokens = torch.full((size, length, 1), BEGIN)
         return Batch(tokens, tokens.squeeze(-1), torch.arange(length), None, weights / answered)

@@ -19,6 +19,7 @@ from loopscale.analysis.report.run_words import over_words, recipe_words, size_r
 from loopscale.analysis.report.sections import REDUCED, Section, section_of, study_files
 from loopscale.core.config import leaves
 from loopscale.core.titles import bound_name
+from loopscale.errors import CorpusError
 from loopscale.notation.files import study_names
 from loopscale.notation.mistakes import Mistakes
 from loopscale.questions.claim import WORDS
@@ -98,7 +99,7 @@ UNRUN = """\
 These studies have the sizes of the papers, or sizes of our own. Hours are those of one NVIDIA H100 that trains one net
 at a time in float32, with `training.graph: auto`. They follow from the FLOPs and the operations of each step, at the
 speed of nine measured steps. The measured steps agree within 13 %. Where tuned settings change the cost, both ends
-stand in the row. The start of a run is not counted.
+stand in the row. The start of a run is not counted. `loopscale plan` prices a study that needs a corpus of its own.
 """
 
 
@@ -125,7 +126,7 @@ def unrun_table(root: Path, recorded: Sequence[str]) -> Iterator[str]:
     yield "| study | trials | FLOPs | hours on one GPU |"
     yield "|---|---|---|---|"
     yield from (price_row(name, price) for name, price in prices.items())
-    sums = [sum(price.hours[end] for price in prices.values()) for end in (0, 1)]
+    sums = [sum(price.hours[end] for price in prices.values() if price) for end in (0, 1)]
     yield _row(["all", "–", "–", _span(sums, ".2g")])
 
 
@@ -134,18 +135,23 @@ def unrun_studies(root: Path, recorded: Sequence[str]) -> list[str]:
     return [name for name in study_names(root / "studies") if name not in recorded]
 
 
-def price_of(root: Path, name: str) -> "Price":
-    """The price of a study on one GPU. Raises Mistakes."""
+def price_of(root: Path, name: str) -> "Price | None":
+    """The price of a study on one GPU; `None` for a study whose corpus is not in the repository. Raises Mistakes."""
     # Imported here because studies import torch, which the records do without.
     from loopscale.foresight.price import study_price
     from loopscale.pricing.speed import H100
     from loopscale.studies.spec import Study
 
-    return study_price(Study.load(root / "studies" / f"{name}.yaml"), H100)
+    try:
+        return study_price(Study.load(root / "studies" / f"{name}.yaml"), H100)
+    except CorpusError:
+        return None
 
 
-def price_row(name: str, price: "Price") -> str:
+def price_row(name: str, price: "Price | None") -> str:
     """The row of a study that was not run."""
+    if price is None:
+        return _row([name, "–", "–", "by its corpus"])
     return _row([name, f"{price.trials:,}", _span(price.flops, ".2g"), _span(price.hours, ".2g")])
 
 
@@ -275,7 +281,7 @@ def _planned_ranges(file: Path) -> dict[str, str]:
 
     try:
         trials = Study.load(file).layout.trials.values()
-    except Mistakes:
+    except (Mistakes, CorpusError):
         return {}
     return size_ranges([dict(leaves(trial.model_dump(mode="json"))) for trial in trials])
 
