@@ -12,6 +12,7 @@ from loopscale.analysis.recorded.learning import NOT_LEARNT
 from loopscale.analysis.recorded.results import CellResult, mean
 from loopscale.analysis.table import number
 from loopscale.core.titles import readable
+from loopscale.stats.learning import MeanFloor
 from loopscale.studies.axes import labels_without
 
 QUOTED = ("holds", "does not hold")
@@ -185,13 +186,9 @@ def _beside_algorithms(findings: Findings) -> str:
     regrets = [
         answer.regret for answer in findings.answers if answer.cell in keys and answer.regret is not None
     ]
+    floors = [findings.results.floor(cell) for cell in findings.results.cells if cell.key in keys]
+    left = _above_the_floors(regrets, [floor for floor in floors if floor], len(tasks))
     if len(tasks) > 1:
-        ends = [number(end) for end in dict.fromkeys((min(regrets), max(regrets)))] if regrets else []
-        left = (
-            [f"the best cells have a regret of {' to '.join(ends)}, which a perfect predictor avoids"]
-            if ends
-            else []
-        )
         words = _counted((standing.word for standing in rows), OF_CELLS)
         beside = (
             [f"of {_many(len(rows), 'comparison')} with algorithms after as many steps, {words}"]
@@ -199,11 +196,30 @@ def _beside_algorithms(findings: Findings) -> str:
             else []
         )
         return _sentence([*left, *beside])
-    left = (
-        [f"{number(regrets[0])} of this error is regret, which a perfect predictor avoids"] if regrets else []
-    )
     beside = [f"after as many steps, the net is {_against(rows)}"] if rows else []
     return _sentence([*left, *beside])
+
+
+def _above_the_floors(regrets: Sequence[float], floors: Sequence[MeanFloor], tasks: int) -> list[str]:
+    """How far the best cells are above their floors; empty if no floor is known."""
+    if not regrets:
+        return []
+    lowest, highest = min(regrets), max(regrets)
+    ends = " to ".join(dict.fromkeys((number(lowest), number(highest))))
+    references = {floor.name.replace("_", " ") for floor in floors if floor.how == "reference"}
+    if not references:
+        if tasks > 1:
+            return [f"the best cells have a regret of {ends}, which a perfect predictor avoids"]
+        return [f"{ends} of this error is regret, which a perfect predictor avoids"]
+    # A reference is no floor, so a net may be better.
+    known = (
+        f"{_few(sorted(references))}, the best known {'algorithm' if len(references) == 1 else 'algorithms'}"
+    )
+    if tasks > 1:
+        return [f"the errors of the best cells less those of {known}, are {ends}"]
+    if highest < 0:
+        return [f"this error is {number(-highest)} below that of {known}"]
+    return [f"this error is {ends} above that of {known}"]
 
 
 def _against(rows: Iterable[Standing]) -> str:

@@ -18,6 +18,7 @@ from loopscale.core.output_files import write_output
 from loopscale.core.plugins import MissingPlugin
 from loopscale.core.private_folders import make_private
 from loopscale.core.regular_files import read_regular
+from loopscale.errors import CorpusError
 from loopscale.records.stores.base import Store
 from loopscale.records.stores.exported import require_file
 from loopscale.stats.learning import How, MeanFloor
@@ -84,6 +85,8 @@ class Floors:
         try:
             mean = floor(Task.model_validate(dict(task)), purpose, prompts).mean
         except (ValueError, MissingPlugin):  # settings of another version
+            return None
+        except CorpusError:  # the corpus lies on another machine
             return None
         entry = saved_form(mean) | {"task": dict(task), "purpose": purpose, "prompts": prompts}
         self._entries[key] = entry
