@@ -28,7 +28,7 @@ from loopscale.core.prompt import Batch, Predictor
 from loopscale.core.seeds import stream
 from loopscale.models.base import Net
 from loopscale.stats.contrasts import Array
-from loopscale.tasks.base import Answer, Errors, Prediction, Purpose, Task
+from loopscale.tasks.base import Answer, Errors, Example, Prediction, Purpose, Task
 
 VALIDATION_PROMPTS = 512
 PLAY_REGRET, PLAY_REGRET_GREEDY = "play_regret", "play_regret_greedy"
@@ -169,6 +169,8 @@ class Acting:
     """The mean of every measure over games, and its standard error over games (`NAME_sem`)."""
     play: PlayCurve | None = None
     """The running pseudo-regret, if the task has one."""
+    examples: tuple[Example, ...] = ()
+    """Answers that a person can read."""
 
 
 @runtime_checkable
@@ -276,13 +278,17 @@ def acting(predictor: Predictor, task: Task, loop: int, device: str = "cpu") -> 
         predictor.to(device)
     answer = _answerer(predictor, loop)
     values, running = dict[str, float](), dict[str, tuple[Array, Array]]()
-    for name, games in task.outcomes(lambda batch: answer(suited(batch, predictor, device))).items():
+
+    def on_device(batch: Batch) -> Tensor:
+        return answer(suited(batch, predictor, device))
+
+    for name, games in task.outcomes(on_device).items():
         mean, sem = games.double().mean(0), games.double().std(0) / len(games) ** 0.5
         values[name], values[f"{name}_sem"] = (float(each.flatten()[-1]) for each in (mean, sem))
         if games.dim() > 1:
             running[name] = mean.cpu().numpy(), sem.cpu().numpy()
     if not running.keys() >= {PLAY_REGRET, PLAY_REGRET_GREEDY}:
-        return Acting(values)
+        return Acting(values, examples=tuple(task.examples(on_device)))
     return Acting(values, PlayCurve(loop, *running[PLAY_REGRET], running[PLAY_REGRET_GREEDY][0]))
 
 

@@ -55,6 +55,8 @@ RESOURCES = "resources"
 """Tag of a trial or baseline with the outcome `out_of_memory`: its GPU and its GiB of main memory, as JSON."""
 STEPS_FACTOR = "steps_factor"
 """Tag of a longer training: its steps over the steps of the study (`until.steps`)."""
+EXAMPLES_TAG = "examples"
+"""Tag of a trial with answers that a person can read, as JSON: a list of given, answer and wanted."""
 FLOOR = "floor"
 """Tag: how the floor of the evaluation prompts is known, and the algorithm, such as `bayes ridge`."""
 STUDY = "study"
@@ -275,7 +277,7 @@ USED_TAGS = frozenset(
     (
         "trial", "study", "role", "question", "source", "command", "hardware", "platform", "gpus", "git_commit",
         "git_changed", "plugins", "options", "spent", "ended_early", "imported", "study_tags", "cell", "label",
-        "number", "seed", "point", "outcome", "detail", "host", "evaluation", "evaluated_task", "floor",
+        "number", "seed", "point", "outcome", "detail", "host", "evaluation", "evaluated_task", "floor", "examples",
         "resources", "steps_factor", "stopped_by", "execution", "sampler", "retries", "lost_hosts",
         "lost_reason", "weights"
     )

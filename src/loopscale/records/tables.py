@@ -13,6 +13,7 @@ from loopscale.records.model import (
     DECISION,
     EVALUATE,
     EVALUATED,
+    EXAMPLES_TAG,
     LEARNING,
     PREDICTION,
     STEPS_FACTOR,
@@ -211,6 +212,8 @@ def trial_row(run: Run, study: str) -> dict[str, Any]:
     measures = {name: value for name, value in evaluated.items() if name not in TRIALS}
     settings = {name: decode(text) for name, text in sorted(run.params.items())}
     settings |= measures | _evaluated_task(tags.get(EVALUATED, ""))
+    if EXAMPLES_TAG in tags:
+        settings[EXAMPLES_TAG] = tags[EXAMPLES_TAG]
     return {
         **{name: tags.get(name) for name in ("trial", "cell", "label", "role", "outcome", "detail", "floor")},
         **{name: latest.get(name) for name in ("error", "error_last")},

@@ -37,6 +37,17 @@ class FloorRule:
     """The settings of the solver; `None` for the prediction 0."""
 
 
+@dataclass(frozen=True)
+class Example:
+    """An answer that a person can read."""
+
+    given: str
+    """What the prompt says, such as a sentence."""
+    answer: str
+    wanted: str
+    """The right answer."""
+
+
 class Task(Family, package="loopscale.tasks"):
     """A distribution over prompts, and the error of a prediction."""
 
@@ -181,6 +192,10 @@ class Task(Family, package="loopscale.tasks"):
     def games(self) -> int:
         """Games that `outcomes` plays. In every game a predictor answers the prefix of every query once."""
         return 0
+
+    def examples(self, answer: Answer) -> list[Example]:
+        """A few answers that a person can read, for reports. By default none, as of tasks whose answers are numbers."""
+        return []
 
     @property
     def outcome_names(self) -> tuple[str, ...]:

@@ -38,7 +38,7 @@ from loopscale.corpora.number_words import NUMBER_WORDS
 from loopscale.corpora.scores import score_translations
 from loopscale.corpora.subwords import BEGIN, END, PADDING, SMALLEST_VOCABULARY, SPECIAL_TOKENS
 from loopscale.errors import CorpusError, UsageError
-from loopscale.tasks.base import Answer, Errors, FloorRule, Measures, Prediction, Purpose, Task
+from loopscale.tasks.base import Answer, Errors, Example, FloorRule, Measures, Prediction, Purpose, Task
 from loopscale.tasks.decoding import continue_sentences
 from loopscale.tasks.sentence_pairs import CorpusInTokens, SentencePairs, corpus_in_tokens, find_corpus
 
@@ -50,6 +50,8 @@ TRANSLATED = 256
 """Sentences that a net translates."""
 BEAMS = 4
 """Beginnings in a beam."""
+EXAMPLES = 5
+"""Translations that a report shows."""
 GROUPS = 16
 """Groups of sentences, each left out once for the standard errors of BLEU and chrF."""
 
@@ -237,6 +239,18 @@ class Translation(Task, kind="translation"):
         bleu, chrf = _jackknifed(self.translate(answer, pairs, rows), references)
         beam, _ = _jackknifed(self.translate(answer, pairs, rows, BEAMS), references)
         return {"bleu": bleu, "chrf": chrf, "bleu_beam": beam}
+
+    @override
+    def examples(self, answer: Answer) -> list[Example]:
+        """The first `EXAMPLES` sentences that are scored, translated greedily."""
+        pairs = self._data().test
+        rows = np.arange(min(EXAMPLES, len(pairs)))
+        texts = [pairs.texts[row] for row in rows]
+        found = self.translate(answer, pairs, rows)
+        return [
+            Example(source, translation, target)
+            for (source, target), translation in zip(texts, found, strict=True)
+        ]
 
     def translate(
         self, answer: Answer, pairs: SentencePairs, rows: NDArray[np.int64], beams: int = 1

@@ -22,6 +22,7 @@ from loopscale.questions.claim import ClaimSpec
 from loopscale.questions.measures import CURVE_MEASURES
 from loopscale.questions.runs import logs_by_seed, values_by_seed
 from loopscale.records.decisions import answering_factors, recorded_decisions
+from loopscale.records.model import EXAMPLES_TAG
 from loopscale.records.stores.base import Store
 from loopscale.records.study_records import answering_runs
 from loopscale.records.tables import PLAY_COLUMNS
@@ -174,6 +175,12 @@ class TrialResult:
         """
         values = self._tables.values(self._row, "measures")
         return {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
+
+    @property
+    def examples(self) -> list[dict[str, str]]:
+        """Answers that a person can read, each with `given`, `answer` and `wanted`; empty if the task has none."""
+        text = self._tables.values(self._row, "measures").get(EXAMPLES_TAG)
+        return json.loads(text) if isinstance(text, str) else []
 
     def __getitem__(self, measure: str) -> float:
         """The value of a measure, NaN if the trial has none."""

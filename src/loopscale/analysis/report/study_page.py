@@ -8,6 +8,7 @@ import numpy as np
 
 from loopscale.analysis.answers.best_cells import best_columns, best_notes, front, front_columns, regret_notes
 from loopscale.analysis.answers.claims import READ_COLUMNS, claim_notes, equal_flops_notes
+from loopscale.analysis.answers.comparisons import lowest_first
 from loopscale.analysis.answers.cost import COST_COLUMNS, training_costs
 from loopscale.analysis.answers.findings import QUESTIONS, Findings, study_findings
 from loopscale.analysis.answers.importance import RELIABLE, Importance, importance
@@ -75,6 +76,7 @@ def study_page(
         summary=summary(findings),
         most_open=MOST_OPEN,
         best_notes=" ".join([*best_notes(findings.answers), *regret_notes(results)]),
+        examples=_examples(results),
         standings_notes=" ".join(standings_notes(findings.standings)),
         matched_notes=" ".join(matched_notes(findings.matched)),
         claim_notes=" ".join(
@@ -100,6 +102,12 @@ def study_page(
         of_all_laws=f" For all laws: {shared}." if shared else "",
         provenance={name: text(value) for name, value in (provenance or {}).items()},
     )
+
+
+def _examples(results: Results) -> list[TrialResult]:
+    """The first replicate of the best cell of each task with answers that a person can read."""
+    best = [lowest_first(of_task)[0] for of_task in results.tasks.values()]
+    return [run for cell in best for run in cell.runs[:1] if run.examples]
 
 
 def _labels_of_notes(importances: Sequence[Importance]) -> dict[str, list[str]]:

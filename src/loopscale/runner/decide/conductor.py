@@ -9,6 +9,7 @@ import heapq
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -17,6 +18,7 @@ from loopscale.evaluate import Curve
 from loopscale.records.model import (
     CURVE,
     EVALUATED,
+    EXAMPLES_TAG,
     FLOOR,
     OVER,
     RESOURCES,
@@ -37,6 +39,7 @@ from loopscale.runner.decide.job import Baseline, CauseOfDeath, Idle, Job, Repor
 from loopscale.runner.decide.services import DriverServices
 from loopscale.studies.schema import ErrorAction
 from loopscale.studies.spec import Study
+from loopscale.tasks.base import Example
 from loopscale.training.trial import Trial
 
 if TYPE_CHECKING:  # two parts that few studies have, see `_make_looks` and `_make_held_out`
@@ -58,6 +61,9 @@ MAX_SILENT_DEATHS = 4
 
 FAILURES = ("failed", "lost", "out_of_memory")
 """Outcomes that count for `stop.failures`."""
+
+MOST_LETTERS = 400
+"""Letters of one text of an example."""
 
 BY_USER = "stopped by the user"
 
@@ -660,6 +666,8 @@ class Conductor:
                 grids = {"error": curve.error} | ({"regret": curve.regret.regret} if curve.regret else {})
                 self._curves[job.key] = grids
             tags |= self._evaluated_task_tag(job, had_ended)
+            if report.examples:
+                tags[EXAMPLES_TAG] = _examples_text(report.examples)
             if report.floor:
                 tags[FLOOR] = job.floor = report.floor
         elif report.outcome == "finished":
@@ -718,6 +726,12 @@ class Conductor:
         if job.sampler_state:
             tags["sampler"] = json.dumps(job.sampler_state)
         return tags
+
+
+def _examples_text(examples: Sequence[Example]) -> str:
+    """The examples as JSON. MLflow keeps 8,000 characters of a tag, so long texts are cut."""
+    cut = [{name: value[:MOST_LETTERS] for name, value in asdict(each).items()} for each in examples]
+    return json.dumps(cut, ensure_ascii=False)
 
 
 def curve_content(curve: Curve, study: Study) -> bytes:

@@ -15,7 +15,7 @@ from loopscale.records.model import EVALUATE, FLOOR, LEARNING, OVER, RESOURCES, 
 from loopscale.solvers.base import Solver
 from loopscale.stats.learning import Emergence, reducible_share
 from loopscale.studies.schema import Resources
-from loopscale.tasks.base import Task
+from loopscale.tasks.base import Example, Task
 from loopscale.training.trial import Trial, as_before
 
 CauseOfDeath = Literal["worker", "host", "memory"]
@@ -70,6 +70,8 @@ class Report:
     metrics: dict[str, float] | None = None
     """Metrics of the final evaluation, such as `evaluate/error`."""
     curve: Curve | None = None
+    examples: tuple[Example, ...] = ()
+    """Answers that a person can read."""
     floor: str = ""
     """How the floor of the curve's prompts is known, and the algorithm, such as `bayes ridge`."""
     host: str = ""

@@ -207,10 +207,15 @@ def _evaluate(order: Order) -> Report:
     curve = replace(curve, play=acted.play)
     metrics = {EVALUATE + name: value for name, value in values.items()} | learning
     how = f"{floor.how} {floor.name}".strip() if floor and floor.known else ""
-    detail = "; ".join(dict.fromkeys(problems))
-    return _with_place(
-        order, Report(outcome="finished", detail=detail, metrics=metrics, curve=curve, floor=how)
+    report = Report(
+        outcome="finished",
+        detail="; ".join(dict.fromkeys(problems)),
+        metrics=metrics,
+        curve=curve,
+        floor=how,
+        examples=acted.examples,
     )
+    return _with_place(order, report)
 
 
 def _with_place(order: Order, report: Report) -> Report:
