@@ -14,7 +14,7 @@ from loopscale.corpora.files import part_files
 from loopscale.corpora.number_words import number_corpus
 from loopscale.corpora.subwords import BEGIN, END, PADDING, SEPARATOR
 from loopscale.errors import CorpusError, UsageError
-from loopscale.evaluate import canonical, outcomes, prompt_set
+from loopscale.evaluate import acting, canonical, prompt_set
 from loopscale.solvers.base import Solver
 from loopscale.tasks import sentence_pairs
 from loopscale.tasks.translation import POOL, ROUNDED, Translation
@@ -257,8 +257,10 @@ def test_a_tied_read_out_needs_a_vocabulary():
         Trial.model_validate({"task": {"kind": "linear_regression"}, "model": {"kind": "gpt2", "tied": True}})
 
 
-def test_word_translation_plays_too_and_translates_badly():
+def test_word_translation_plays_too_and_reports_show_its_translations():
     task = Translation()
-    task_outcomes = outcomes(Solver.model_validate({"kind": "word_translation"}), task, 1)
-    assert set(task_outcomes) == {f"{name}{end}" for name in task.outcome_names for end in ("", "_sem")}
-    assert task_outcomes["bleu"] < 10
+    acted = acting(Solver.model_validate({"kind": "word_translation"}), task, 1)
+    assert set(acted.values) == {f"{name}{end}" for name in task.outcome_names for end in ("", "_sem")}
+    assert acted.values["bleu"] < 10
+    assert [(each.given, each.wanted) for each in acted.examples] == list(task._data().test.texts[:5])
+    assert all(each.answer for each in acted.examples)
