@@ -50,7 +50,7 @@ TRANSLATED = 256
 """Sentences that a net translates."""
 BEAMS = 4
 """Beginnings in a beam."""
-EXAMPLES = 5
+SHOWN_TRANSLATIONS = 5
 """Translations that a report shows."""
 GROUPS = 16
 """Groups of sentences, each left out once for the standard errors of BLEU and chrF."""
@@ -242,9 +242,9 @@ class Translation(Task, kind="translation"):
 
     @override
     def examples(self, answer: Answer) -> list[Example]:
-        """The first `EXAMPLES` sentences that are scored, translated greedily."""
+        """The first `SHOWN_TRANSLATIONS` sentences that are scored, translated greedily."""
         pairs = self._data().test
-        rows = np.arange(min(EXAMPLES, len(pairs)))
+        rows = np.arange(min(SHOWN_TRANSLATIONS, len(pairs)))
         texts = [pairs.texts[row] for row in rows]
         found = self.translate(answer, pairs, rows)
         return [
