@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy.optimize import differential_evolution
 
-from loopscale.papers.best_matches import Matches, best_matches, fit_trend
+from loopscale.papers.best_matches import fit_trend
+from loopscale.stats.best_matches import Matches, best_matches
 
 
 def test_the_first_of_equal_iterates_is_the_match_and_the_last_iterate_is_marked():

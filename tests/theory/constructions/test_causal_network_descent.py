@@ -10,7 +10,6 @@ from loopscale.core.seeds import stream
 from loopscale.evaluate import Evaluation, evaluate, validation_errors
 from loopscale.solvers.base import Solver
 from loopscale.tasks.base import Task
-from loopscale.tasks.network_regression import NetworkRegression
 from loopscale.theory.constructions.base import Construction
 from loopscale.theory.constructions.causal_network_descent import CausalNetworkDescent
 from loopscale.training.loop import Learner, train
@@ -35,7 +34,7 @@ def test_at_every_query_the_net_trains_the_network_of_the_solver(
     hidden: tuple[int, ...], dim: int, points: int, weights_seed: int
 ):
     layers, width = len(hidden) + 1, hidden[0]
-    task = NetworkRegression(dim=dim, points=points, layers=layers, width=4, gain=1.2)
+    task = Task.model_validate(TASK | {"dim": dim, "points": points, "layers": layers, "gain": 1.2})
     batch = task.sample(6, stream("networks"))
     shared = {"rate": 0.02, "weights_seed": weights_seed}
     of_net = {"kind": "construction", "name": "causal_network_descent", "hidden": hidden, "gain": 1.2}
@@ -59,15 +58,14 @@ def test_a_too_small_bound_or_steepness_changes_the_predictions(setting: dict[st
 
 @pytest.mark.parametrize("hidden", [(), (3,), (3, 4, 2)])
 def test_a_step_has_two_layers_per_layer_of_the_network(hidden: tuple[int, ...]):
-    net = CausalNetworkDescent(hidden=hidden).net(Prompt(6, 3, 1))
+    design = CausalNetworkDescent.model_validate({"hidden": hidden}).design(Prompt(6, 3, 1))
     layers = len(hidden) + 1
-    counts = len(net.pre.blocks), len(net.loop.stack.blocks), len(net.post.blocks)
-    assert counts == (1, 2 * layers, layers)
+    assert (len(design.before), len(design.loop), len(design.after)) == (1, 2 * layers, layers)
 
 
 def test_prompts_with_several_outputs_raise():
     with pytest.raises(ValueError, match="causal_network_descent requires tokens that hold x's coordinates"):
-        CausalNetworkDescent().net(Prompt(6, 4, 2))
+        CausalNetworkDescent.model_validate({}).net(Prompt(6, 4, 2))
 
 
 def test_before_the_first_step_a_trial_has_the_errors_of_the_algorithm():

@@ -132,9 +132,7 @@ class _Decoder:
             plan.signed_pair(score, [(rows["slot"], self._of_pairs("a0", coordinate))])
         return plan.signed_pair([(rows["tx"], rows["y"])], [(rows["slot"], rows["labels"])])
 
-    def forward(
-        self, layer: int, inputs: str, size: int, outputs: str, rectified: bool = True
-    ) -> BlockPlan:
+    def forward(self, layer: int, inputs: str, size: int, outputs: str, rectified: bool = True) -> BlockPlan:
         """A layer's outputs, from `size` numbers for each input."""
         plan, rows = BlockPlan(), self.rows
         for neuron, source, weight in self._weights(layer):
