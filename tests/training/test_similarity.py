@@ -119,9 +119,17 @@ def test_without_a_finite_answer_a_metric_is_left_out():
 @pytest.mark.parametrize(
     ("task", "similar_to", "message"),
     [
-        (TASK, [{"solver": "kernel_ridge"}], "kernel_ridge, which does not solve linear_regression; write another"),
+        (
+            TASK,
+            [{"solver": "kernel_ridge"}],
+            "kernel_ridge, which does not solve linear_regression; write another",
+        ),
         (TASK, [*COMPARED, COMPARED[0]], "names a kind of solver twice"),
-        ({"kind": "clustering"}, [{"solver": "newton"}], "the errors of a regression, and clustering is none"),
+        (
+            {"kind": "clustering"},
+            [{"solver": "newton"}],
+            "the errors of a regression, and clustering is none",
+        ),
         (TASK, [{"solver": "newton", "iterates": 0}], "greater than 0"),
     ],
 )

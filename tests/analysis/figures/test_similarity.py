@@ -1,12 +1,14 @@
 """Figures of nets in training beside the iterates of solvers."""
 
 import numpy as np
+import pytest
 
 from loopscale.analysis.figures.similarity import (
     compared_solvers,
     matches_along_training,
     similarity_along_training,
 )
+from loopscale.analysis.notebook import StudyResults
 from loopscale.analysis.report.study_page import study_figures
 from tests.analysis.planted import Planted
 
@@ -57,6 +59,21 @@ def test_a_report_has_both_figures_for_every_solver_and_none_without_a_compariso
     plain.replicated(plain.cell("a", **{"model.heads": 1}), 0.1)
     assert compared_solvers(plain.results) == []
     assert not [figure for figure in study_figures(plain.results, [], []) if "trained" in figure.name]
+
+
+def test_a_notebook_draws_both_figures_and_says_if_no_net_was_compared():
+    study = StudyResults.of(watched().results)
+    assert study.along_training("newton").layout.yaxis.title.text.startswith("best-matching iterate")
+    assert study.along_training("newton", of="similarity").layout.yaxis.title.text.startswith("similarity")
+    with pytest.raises(
+        ValueError, match="newtn is no solver that nets were compared with; did you mean newton?"
+    ):
+        study.along_training("newtn")
+    planted = Planted()
+    planted.replicated(planted.cell("a", **{"model.heads": 1}), 0.1)
+    plain = StudyResults.of(planted.results).along_training("newton")
+    assert not plain.data
+    assert "training.similar_to" in plain.layout.annotations[0].text
 
 
 def test_a_run_without_a_comparison_is_left_out():
