@@ -66,7 +66,7 @@ def test_a_notebook_draws_both_figures_and_says_if_no_net_was_compared():
     assert study.along_training("newton").layout.yaxis.title.text.startswith("best-matching iterate")
     assert study.along_training("newton", of="similarity").layout.yaxis.title.text.startswith("similarity")
     with pytest.raises(
-        ValueError, match="newtn is no solver that nets were compared with; did you mean newton?"
+        ValueError, match="newtn is no solver that nets were compared with; did you mean newton"
     ):
         study.along_training("newtn")
     planted = Planted()
