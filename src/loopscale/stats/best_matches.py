@@ -35,3 +35,20 @@ def best_matches(similarity: Array) -> Matches:
     best = np.argmax(similarity >= similarity.max(1, keepdims=True) - TIE, axis=1)
     steps = np.arange(len(similarity))
     return Matches(steps + 1, best + 1, similarity[steps, best], best == similarity.shape[1] - 1)
+
+
+def between_iterates(similarity: Array) -> Array:
+    """The best-matching iterate of every step as a real number, from similarities [steps, iterates].
+
+    A parabola through the similarities of the best match and its neighbours has its top within half an iterate of the
+    best match. Whole numbers would be equal in all replicates, and so a comparison of nets would have no noise.
+    """
+    matches = best_matches(similarity)
+    refined = matches.iterates.astype(np.float64)
+    for step, best in enumerate(matches.iterates - 1):
+        if 0 < best < similarity.shape[1] - 1:
+            before, top, after = similarity[step, best - 1 : best + 2]
+            curvature = before - 2 * top + after
+            if curvature < -TIE:
+                refined[step] += np.clip((before - after) / (2 * curvature), -0.5, 0.5)
+    return refined

@@ -19,7 +19,7 @@ from loopscale.core.seeds import stream
 from loopscale.evaluate import prompt_set, suited
 from loopscale.models.base import Net
 from loopscale.solvers.base import Solver
-from loopscale.stats.best_matches import HALF_MATCH, MATCH, SIMILARITY, best_matches
+from loopscale.stats.best_matches import HALF_MATCH, MATCH, SIMILARITY, best_matches, between_iterates
 from loopscale.tasks.base import Task
 from loopscale.tasks.regression import Pairs
 
@@ -81,8 +81,8 @@ def similarity_metrics(net: Net, task: Task, steps: int, compared: tuple[Compare
     -------
     dict
         For every solver: `similarity_KIND`, the similarity of the best match, the mean over the net's answers;
-        `match_KIND`, the best-matching iterate of the last answer, counted from 1; and for a looped net
-        `half_match_KIND`, that of the loop ⌈T/2⌉. A value that is not finite is left out.
+        `match_KIND`, the best-matching iterate of the last answer, counted from 1, as a real number; and for a looped
+        net `half_match_KIND`, that of the loop ⌈T/2⌉. A net that overflows before its last loop has no values.
     """
     if not compared:
         return {}
@@ -94,11 +94,11 @@ def similarity_metrics(net: Net, task: Task, steps: int, compared: tuple[Compare
         cosines = mean_cosines(of_net, iterates)
         if not cosines.isfinite().all():  # a loop before the last one has overflowed
             continue
-        found = best_matches(cosines.numpy())
+        similar, matches = best_matches(cosines.numpy()).similarity, between_iterates(cosines.numpy())
         values = {
-            SIMILARITY: float(found.similarity.mean()),
-            MATCH: float(found.iterates[-1]),
-            HALF_MATCH: float(found.iterates[(len(found.iterates) - 1) // 2]),
+            SIMILARITY: float(similar.mean()),
+            MATCH: float(matches[-1]),
+            HALF_MATCH: float(matches[(len(matches) - 1) // 2]),
         }
         metrics |= {name: values[prefix] for prefix, name in each.metrics_of(net.depth, steps).items()}
     return metrics
