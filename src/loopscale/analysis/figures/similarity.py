@@ -5,6 +5,7 @@ import plotly.graph_objects as go
 
 from loopscale.analysis.figures.style import blank, mean_line, safe
 from loopscale.analysis.recorded.results import CellResult, Results
+from loopscale.core.titles import readable
 from loopscale.stats.best_matches import HALF_MATCH, MATCH, SIMILARITY
 
 
@@ -19,7 +20,7 @@ def matches_along_training(results: Results, solver: str) -> go.Figure:
 
     Of a looped net also the best-matching iterate of its answer after half of the loops.
     """
-    title = f"best-matching iterate<br>of {solver.replace('_', ' ')} (count)"
+    title = f"best-matching iterate<br>of {readable(solver).replace('_', ' ')} (count)"
     figure = blank("training step (count)", title, log_x=False)
     lines = [(MATCH, ""), (HALF_MATCH, ", after half of the loops")]
     for prefix, place in lines:
@@ -31,7 +32,7 @@ def matches_along_training(results: Results, solver: str) -> go.Figure:
 
 def similarity_along_training(results: Results, solver: str) -> go.Figure:
     """The similarity of a net's errors to those of its best-matching iterates, by training step."""
-    title = f"similarity of errors<br>to {solver.replace('_', ' ')} (cosine)"
+    title = f"similarity of errors<br>to {readable(solver).replace('_', ' ')} (cosine)"
     figure = blank("training step (count)", title, log_x=False)
     figure.update_yaxes(type="linear")
     for cell in results.answered:

@@ -190,7 +190,7 @@ def study_figures(
 def _of_solvers(results: Results) -> Iterator[Figure]:
     """The comparison of nets in training with solvers."""
     for place, solver in enumerate(similarity.compared_solvers(results)):
-        named = readable(solver)
+        named = readable(solver).replace("_", " ")
         text = (
             f"The iterate of {named} whose errors are most similar to those of the net, on validation prompts. Along"
             " the loops a match of Newton's iteration grows linearly, and a match of gradient descent exponentially."

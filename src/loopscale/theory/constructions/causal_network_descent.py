@@ -1,9 +1,9 @@
 """Gradient descent on a network in a decoder: every x trains a network of its own on the pairs before it.
 
 The net reads x_1, y_1, x_2, y_2, ... under a causal mask and predicts y at every x. One block of attention copies the
-pairs before x_i into the state of x_i, in the order of the prompt. From then on every token attends to itself alone. Two
-heads multiply two numbers of the token: relu(s) - relu(-s) is the score s, and the value is the other number. The state
-of x_i holds the weights of its network, and an activation and an error for every pair and neuron.
+pairs before x_i into the state of x_i, in the order of the prompt. From then on every token attends to itself alone.
+Two heads multiply two numbers of the token: relu(s) - relu(-s) is the score s, and the value is the other number. The
+state of x_i holds the weights of its network, and an activation and an error for every pair and neuron.
 """
 
 import torch
