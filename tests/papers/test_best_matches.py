@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy.optimize import differential_evolution
 
-from loopscale.papers.best_matches import Matches, best_matches, fit_trend
+from loopscale.papers.best_matches import fit_trend
+from loopscale.stats.best_matches import Matches, best_matches, between_iterates
 
 
 def test_the_first_of_equal_iterates_is_the_match_and_the_last_iterate_is_marked():
@@ -82,3 +83,16 @@ def test_the_line_is_the_nearest_one_also_where_the_matches_grow_fast():
 
 def test_matches_at_the_last_iterate_are_left_out():
     assert fit_trend(planted([[2, 4, 6, 8, 10, 10, 10]], last=10)).steps == (1, 2, 3, 4)
+
+
+def test_a_match_between_iterates_is_the_top_of_a_parabola_near_the_best_iterate():
+    iterates = np.arange(1.0, 9.0)
+    tops = np.array([1.3, 4.2, 6.49, 7.0])
+    parabolas = 1 - 0.01 * (iterates - tops[:, None]) ** 2
+    np.testing.assert_allclose(between_iterates(parabolas)[1:], tops[1:], atol=1e-9)
+    assert between_iterates(parabolas)[0] == 1, "the first iterate has no neighbour before it"
+    constant = np.full((1, 8), 0.9)
+    rising = iterates[None] / 10
+    steep = np.array([[0.0, 0.9, 0.9 - 1e-9, 0.2]])
+    assert [between_iterates(each)[0] for each in (constant, rising)] == [1, 8]
+    assert between_iterates(steep)[0] == pytest.approx(2.5, abs=1e-6)

@@ -10,13 +10,15 @@ from torch import Tensor
 from loopscale.core.prompt import Batch, Predictor
 from loopscale.core.seeds import stream
 from loopscale.papers import similarity
-from loopscale.papers.best_matches import Matches, best_matches, fit_trend
+from loopscale.papers.best_matches import fit_trend
 from loopscale.papers.similarity import InputSweep
 from loopscale.solvers.base import Solver
 from loopscale.solvers.construction import Constructed
 from loopscale.solvers.regression import ConjugateGradient, GradientDescent, LeastSquares, Newton
+from loopscale.stats.best_matches import Matches, best_matches
 from loopscale.tasks.base import Task
 from loopscale.theory.constructions.newton import newton_iterates
+from loopscale.training.similarity import mean_cosines, residuals
 
 TASK = Task.model_validate({"kind": "linear_regression", "dim": 4, "points": 10, "condition": 20})
 STEEP = Task.model_validate({"kind": "linear_regression", "dim": 6, "points": 24, "condition": 100})
@@ -39,16 +41,14 @@ class NewtonFrom(Predictor):
 
 def similarity_of_errors(first: Predictor, second: Predictor, batch: Batch, steps: tuple[int, int]) -> Tensor:
     predictors = zip((first, second), steps, strict=True)
-    return similarity.mean_cosines(*(similarity.residuals(each, batch, count) for each, count in predictors))
+    return mean_cosines(*(residuals(each, batch, count) for each, count in predictors))
 
 
 def similarity_of_weights(
     first: Predictor, second: Predictor, sweep: InputSweep, steps: tuple[int, int]
 ) -> Tensor:
     predictors = zip((first, second), steps, strict=True)
-    return similarity.mean_cosines(
-        *(similarity.least_squares_weights(each, sweep, count) for each, count in predictors)
-    )
+    return mean_cosines(*(similarity.least_squares_weights(each, sweep, count) for each, count in predictors))
 
 
 def sampled(task: Task = TASK, prompts: int = 64) -> Batch:

@@ -89,6 +89,36 @@ def test_a_law_may_be_of_any_measure_of_the_task():
     assert study(scientific={"task.snr": [1, 2, 3]}, laws=[law]).laws[0].of == "misclassification"
 
 
+def compared_study(of: str, similar_to: list[Any]) -> Study:
+    """GPT-2 of 1, 2 and 4 layers on linear regression, with a claim and a law of one measure."""
+    return Study.parse(
+        {
+            "question": "?",
+            "fixed": {
+                "task": {"kind": "linear_regression", "dim": 2, "points": 4},
+                "model": {"kind": "gpt2", "width": 8, "heads": 2},
+                "training": {"steps": 4, "similar_to": similar_to},
+            },
+            "scientific": {"model.layers": [1, 2, 4]},
+            "claims": [
+                {"text": "?", "first": {"model.layers": 1}, "second": {"model.layers": 4}, "of": of},
+            ],
+            "laws": [{"of": of, "along": "model.layers", "form": "power"}],
+        }
+    )
+
+
+def test_a_claim_and_a_law_may_be_of_the_match_with_a_solver():
+    made = compared_study("match_newton", [{"solver": "newton", "iterates": 20}])
+    assert made.claims[0].measure == made.laws[0].of == "match_newton"
+    plain = compared_study("error", [])
+    assert [cell.key for cell in made.cells()] == [cell.key for cell in plain.cells()]
+    with pytest.raises(Mistakes, match="a claim is of 'match_newton', which is not measured"):
+        compared_study("match_newton", [])
+    with pytest.raises(Mistakes, match="did you mean match_newton"):
+        compared_study("match_newtn", [{"solver": "newton"}])
+
+
 @pytest.mark.parametrize(
     ("of", "along"), [("regret", "loop"), ("regret_last", "task.snr"), ("emerged_at", "task.snr")]
 )

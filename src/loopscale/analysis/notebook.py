@@ -27,7 +27,7 @@ from loopscale.analysis.answers.pareto import PARETO_COLUMNS, CostBasis, fronts,
 from loopscale.analysis.answers.standings import STANDINGS, standings, standings_notes
 from loopscale.analysis.answers.summary import answer_sentences, verdict_sentences
 from loopscale.analysis.answers.times import TIME_COLUMNS, times_to_levels
-from loopscale.analysis.figures import cells, curves, emergence, matched, settings, tuning
+from loopscale.analysis.figures import cells, curves, emergence, matched, settings, similarity, tuning
 from loopscale.analysis.figures.laws import law_figure
 from loopscale.analysis.figures.panels import finished, shows_values
 from loopscale.analysis.figures.pareto import cost_front
@@ -61,6 +61,10 @@ COSTS = (
 """Measures that the table of measures leaves out: costs and states of training, and variants of `error`."""
 NO_ROUNDS = "These records have the regret of whole games alone: run the study again for the regret after every round."
 """The text in place of a figure of regret against rounds."""
+NOT_COMPARED = (
+    "These nets were compared with no solver in training: write training.similar_to, and train new nets."
+)
+"""The text in place of a figure along training."""
 
 
 def results(
@@ -251,6 +255,19 @@ class StudyResults(Results):
     def learning(self) -> go.Figure:
         """The validation error, by training step, of the runs that answer for each cell."""
         return self._figure(lambda: tuning.learning_curves(self))
+
+    def along_training(self, solver: str, of: Literal["match", "similarity"] = "match") -> go.Figure:
+        """The iterate of a solver that the nets match along training, or their similarity to this iterate.
+
+        A text in records of studies without `training.similar_to`. Raises ValueError for another solver.
+        """
+        known = [] if self.missing else similarity.compared_solvers(self)
+        if not self.missing and not known:
+            return missing_figure(NOT_COMPARED)
+        if known and solver not in known:
+            raise ValueError(f"{solver} is no solver that nets were compared with; {one_of(solver, known)}")
+        draw = similarity.matches_along_training if of == "match" else similarity.similarity_along_training
+        return self._figure(lambda: draw(self, solver))
 
     def emergence(self, path: str | None = None) -> go.Figure:
         """The share of runs on the plateau, by training step: one line for each cell, or for each value of a setting.

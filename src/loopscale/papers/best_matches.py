@@ -13,42 +13,16 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
+from loopscale.stats.best_matches import LEAST_SIMILARITY, Matches
 from loopscale.stats.contrasts import Array, contrast_with_value
 
-LEAST_SIMILARITY = 0.8
-"""A step matches an iterate from this similarity on."""
 FEWEST_STEPS = 4
 """The smallest number of steps of a trend."""
 CLEAR = 2.0
 """If AICc differs by less, neither form is preferred [@burnham2002, section 2.6]."""
-TIE = 1e-6
-"""Similarities that differ by less are equal: a converged iteration repeats itself."""
 Kind = Literal["linear", "exponential", "none", "undecided"]
-
-
-@dataclass(frozen=True, eq=False)
-class Matches:
-    """The best-matching iterates of the steps of one net; steps and iterates count from 1."""
-
-    steps: NDArray[np.int64]
-    iterates: NDArray[np.int64]
-    similarity: Array
-    last: NDArray[np.bool_]
-    """True where the match is the last iterate. A later iterate might match better."""
-
-    def clear(self, least: float = LEAST_SIMILARITY) -> NDArray[np.bool_]:
-        """True at the steps that match an iterate, and not the last one."""
-        return (self.similarity >= least) & ~self.last
-
-
-def best_matches(similarity: Array) -> Matches:
-    """The most similar iterate of every step, the first among equals; from similarities [steps, iterates]."""
-    best = np.argmax(similarity >= similarity.max(1, keepdims=True) - TIE, axis=1)
-    steps = np.arange(len(similarity))
-    return Matches(steps + 1, best + 1, similarity[steps, best], best == similarity.shape[1] - 1)
 
 
 @dataclass(frozen=True)

@@ -32,19 +32,14 @@ from loopscale.analysis.table import Interval
 from loopscale.analysis.trained_nets import TrainedNet
 from loopscale.core.prompt import Batch, Predictor
 from loopscale.core.seeds import stream
-from loopscale.papers.best_matches import (
-    LEAST_SIMILARITY,
-    Matches,
-    MatchTrend,
-    TrendFit,
-    best_matches,
-    fit_trend,
-)
+from loopscale.papers.best_matches import MatchTrend, TrendFit, fit_trend
 from loopscale.papers.probing import Target, probe_errors, target_weights, with_probes
-from loopscale.papers.similarity import least_squares_weights, mean_cosines, residuals, sweep_inputs
+from loopscale.papers.similarity import least_squares_weights, sweep_inputs
 from loopscale.solvers.base import Solver
+from loopscale.stats.best_matches import LEAST_SIMILARITY, Matches, best_matches
 from loopscale.stats.contrasts import Array, contrast_with_value
 from loopscale.tasks.base import Task
+from loopscale.training.similarity import mean_cosines, residuals
 
 Iterates = Sequence[tuple[str | Mapping[str, Any], int]]
 """Solvers, each by its kind or as a study writes it, with the number of iterates."""

@@ -12,14 +12,13 @@ tells no algorithms apart. The growth of the best-matching step does (`best_matc
 from dataclasses import dataclass, replace
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Float64
 from torch import Tensor
 
 from loopscale.core.prompt import Batch, Predictor
-from loopscale.evaluate import suited
 from loopscale.tasks.base import Task
 from loopscale.tasks.regression import Regression, pose
+from loopscale.training.similarity import predictions
 
 INPUTS_PER_COORDINATE = 4
 """Random inputs of a problem, for every coordinate of an input."""
@@ -32,23 +31,6 @@ class InputSweep:
     batch: Batch
     """One prompt for every input: the prompts of the first problem, then those of the second, ..."""
     inputs: Float[Tensor, "problems inputs dim"]
-
-
-def mean_cosines(
-    first: Float64[Tensor, "a batch n"], second: Float64[Tensor, "b batch n"]
-) -> Float64[Tensor, "a b"]:
-    """The mean over prompts of the cosines of vectors of n numbers, for every pair of steps.
-
-    The cosine with a vector of zeros is 0. For residuals the vectors are ŷ - y over the queries of a prompt.
-    """
-    cosines = torch.einsum("abn,cbn->ac", F.normalize(first, dim=-1), F.normalize(second, dim=-1))
-    return cosines / first.shape[1]
-
-
-@torch.no_grad()
-def residuals(predictor: Predictor, batch: Batch, steps: int) -> Float64[Tensor, "steps batch queries"]:
-    """ŷ - y at every query, with the coordinates of the target one after the other."""
-    return (predictions(predictor, batch, steps) - batch.targets).flatten(2)
 
 
 @torch.no_grad()
@@ -104,11 +86,3 @@ def sweep_inputs(
         problem, xs=posed(problem.xs), ys=posed(problem.ys), representation=representation, first=0
     )
     return InputSweep(pose(prompts, "encoder" if task.whole else "decoder"), problem.xs[:, seen:])
-
-
-@torch.no_grad()
-def predictions(
-    predictor: Predictor, batch: Batch, steps: int
-) -> Float64[Tensor, "steps batch points dim_out"]:
-    """The predictions in float64, for every type of the predictor's weights."""
-    return predictor.predict(suited(batch, predictor, "cpu"), steps).double()

@@ -15,8 +15,9 @@ from loopscale.optimizers.base import Optimizer, with_default_kind
 from loopscale.tasks.base import Task
 from loopscale.theory.constructions.base import Construction
 from loopscale.training.compiler import Compile
+from loopscale.training.similarity import Compared
 
-UNHASHED = ("eval_every", "checkpoint_every", "recompute", "compile", "graph")
+UNHASHED = ("eval_every", "checkpoint_every", "recompute", "compile", "graph", "similar_to")
 """Settings of `training` that do not change the outcome. Trials that differ only in these are the same trial."""
 
 LOOPED_ONLY = ("loops", "window", "truncate")
@@ -152,6 +153,10 @@ class Training(Config):
     """Steps between two reports of the validation error."""
     checkpoint_every: PositiveInt | None = None
     """Steps between two checkpoints, rounded up to the next report; `None` for a checkpoint at every report."""
+    similar_to: tuple[Compared, ...] = ()
+    """Solvers whose iterates the net is compared with in training, at the reports 1, 2, 4, 8, .. and the last. For
+    every solver the records have the similarity of errors of @fu2023 and the best-matching iterate. A trial that is
+    already trained is not compared."""
 
     @model_validator(mode="before")
     @classmethod
@@ -298,6 +303,22 @@ class Trial(Config):
         if self.training.start is None:
             return self.model.build(self.task.prompt, stream(self.seed, "weights"))
         return self.training.start.net(self.task.prompt).requires_grad_(True)
+
+    @model_validator(mode="after")
+    def _solvers_to_compare_with_solve_the_task(self) -> "Trial":
+        kinds = [each.solver.kind for each in self.training.similar_to]
+        if len(set(kinds)) < len(kinds):
+            raise ValueError("training.similar_to names a kind of solver twice; write every kind once")
+        for each in self.training.similar_to:
+            each.require(self.task)
+        return self
+
+    @property
+    def similarity_measures(self) -> list[str]:
+        """The names of the metrics that `training.similar_to` adds."""
+        compared = self.training.similar_to
+        of_solvers = (each.metrics_of(self.model.depth, self.steps_per_prompt) for each in compared)
+        return [name for names in of_solvers for name in names.values()]
 
     @model_validator(mode="after")
     def _prompts_can_be_drawn(self) -> "Trial":

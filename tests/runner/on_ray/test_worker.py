@@ -122,6 +122,23 @@ def test_a_trial_records_regret_and_learning_of_itself(tmp_path: Path):
     )
 
 
+def test_a_trial_records_the_solvers_that_its_net_was_compared_with(tmp_path: Path):
+    trial = make_trial(similar_to=[{"solver": "newton", "iterates": 8}])
+    order = make_order(tmp_path, trial)
+    reports = list(work(order))
+    last = all_progress(reports)[30]
+    names = ["similarity_newton", "match_newton", "half_match_newton"]
+    assert [all_progress(reports)[10][name] for name in names] != [last[name] for name in names]
+    assert reports[-1].metrics
+    assert {name: reports[-1].metrics[f"evaluate/{name}"] for name in names} == {
+        name: last[name] for name in names
+    }
+    # The same trial without a comparison was trained already, so it keeps what the records have.
+    (evaluated,) = work(make_order(tmp_path, make_trial(), "evaluate"))
+    assert evaluated.metrics
+    assert "evaluate/match_newton" not in evaluated.metrics
+
+
 def test_a_trial_that_resumes_records_the_same_learning(tmp_path: Path):
     trial = make_trial(lr=1e-2, steps=120, eval_every=10, checkpoint_every=20)
     *_, whole = work(make_order(tmp_path / "whole", trial))

@@ -16,7 +16,7 @@ from loopscale.analysis.answers.matched_steps import MATCHED_COLUMNS, matched_no
 from loopscale.analysis.answers.pareto import PARETO_COLUMNS, Front, compares_models, fronts, stretches
 from loopscale.analysis.answers.standings import STANDINGS, standings_notes
 from loopscale.analysis.answers.summary import summary
-from loopscale.analysis.figures import cells, curves, emergence, matched, settings, tuning
+from loopscale.analysis.figures import cells, curves, emergence, matched, settings, similarity, tuning
 from loopscale.analysis.figures.laws import law_figure
 from loopscale.analysis.figures.pareto import cost_front
 from loopscale.analysis.laws.law import Law
@@ -185,6 +185,7 @@ def study_figures(
     if len(results.history):
         text = "Validation error during training of the runs that answer for each cell."
         yield Figure("Learning curves", text, "learning", tuning.learning_curves(results))
+    yield from _of_solvers(results)
     if results.learnt.of:
         text = (
             "The share of runs that have not left the plateau before in-context learning: more than half of the"
@@ -192,6 +193,24 @@ def study_figures(
             " that never emerge count (Turnbull's estimate)."
         )
         yield Figure("Emergence", text, "emergence", emergence.on_plateau(results))
+
+
+def _of_solvers(results: Results) -> Iterator[Figure]:
+    """The comparison of nets in training with solvers."""
+    for place, solver in enumerate(similarity.compared_solvers(results)):
+        named = readable(solver).replace("_", " ")
+        text = (
+            f"The iterate of {named} whose errors are most similar to those of the net, on validation prompts. Along"
+            " the loops a match of Newton's iteration grows linearly, and a match of gradient descent exponentially."
+        )
+        drawing = similarity.matches_along_training(results, solver)
+        yield Figure(f"Matches of {named} along training", text, f"trainedmatch{place}", drawing)
+        text = (
+            "The similarity at the best matches, the mean over the loops of a looped net. Solvers of one problem"
+            " resemble each other, so a high similarity alone tells no algorithms apart."
+        )
+        drawing = similarity.similarity_along_training(results, solver)
+        yield Figure(f"Similarity to {named} along training", text, f"trainedsimilarity{place}", drawing)
 
 
 def _of_tasks(results: Results) -> Iterator[Figure]:

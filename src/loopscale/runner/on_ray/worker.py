@@ -169,11 +169,8 @@ def _load_checkpoint(checkpoints: CheckpointStore, trial: Trial) -> Checkpoint |
 
 def _evaluate(order: Order) -> Report:
     """The curve of the solver, or of the trained net after a reload of its checkpoint."""
-    checkpoints, learning, problems = (
-        open_checkpoint_store(order.checkpoints),
-        dict[str, float](),
-        list[str](),
-    )
+    checkpoints, problems = open_checkpoint_store(order.checkpoints), list[str]()
+    learning, similar = dict[str, float](), dict[str, float]()
 
     def known_floor(task: Task, purpose: Purpose, prompts: int) -> Floor | None:
         """The floor, or None after a problem: a trained net must not be lost because its floor is unknown."""
@@ -197,13 +194,15 @@ def _evaluate(order: Order) -> Report:
         except (FileNotFoundError, checkpoint.Stripped) as error:
             return _with_place(order, Report(outcome="finished", detail=f"not evaluated: {error}"))
         device = pick(order.resources.gpu)
+        last = history[-1][1] if history else {}
+        similar = {name: last[name] for name in order.trial.similarity_measures if name in last}
         if floor := known_floor(order.trial.task, "validate", VALIDATION_PROMPTS):
             learning = learning_metrics(history, floor)
     floor = known_floor(task, "evaluate", order.evaluation.prompts)
     curve = evaluate(predictor, task, order.evaluation, device, floor)
     values = summary(curve, task, min(steps, len(curve.error)))
     acted = acting(predictor, task, steps, device)
-    values |= acted.values
+    values |= acted.values | similar
     curve = replace(curve, play=acted.play)
     metrics = {EVALUATE + name: value for name, value in values.items()} | learning
     how = f"{floor.how} {floor.name}".strip() if floor and floor.known else ""

@@ -3,7 +3,6 @@
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
 from typing import Any
 
 from pydantic import ValidationError
@@ -253,7 +252,7 @@ def faults_after_crossing(study: StudySchema, layout: Layout) -> Iterator[Fault]
 
         yield from hold_out_faults(study, layout)
     if study.claims:
-        measured = (*CURVE_MEASURES, *ERRORS, *MILESTONES, *_task_measures(tasks), *study.evaluate.names)
+        measured = (*CURVE_MEASURES, *ERRORS, *MILESTONES, *_other_measures(study, layout, tasks))
         acted = [name for task in tasks for name in task.outcome_names]
         yield from claim_faults(study, layout, list(dict.fromkeys(measured)), acted)
     if study.until:
@@ -387,7 +386,7 @@ def _laws(study: StudySchema, layout: Layout, tasks: list[Task]) -> Iterator[Fau
     ]
     for n, law in enumerate(study.laws):
         yield from _theory(n, law, study, layout)
-        yield from _measure(n, law, chain(_task_measures(tasks), study.evaluate.names))
+        yield from _measure(n, law, _other_measures(study, layout, tasks))
         if law.along in CURVE_AXES or law.along in numeric:
             continue
         place: Place = ("laws", n, "along")
@@ -455,6 +454,14 @@ def _further_measures(study: StudySchema, tasks: Iterable[Task]) -> Iterator[Fau
                 what = f"{name} gives values of shape {shape} for 1 step and 2 prompts"
                 yield Fault(place, what, "return one number per step and prompt, [*steps, batch]")
                 break
+
+
+def _other_measures(study: StudySchema, layout: Layout, tasks: Iterable[Task]) -> Iterator[str]:
+    """The names of the measures of the tasks, of the file, and of the comparison with solvers in training."""
+    yield from _task_measures(tasks)
+    yield from study.evaluate.names
+    for trial in layout.trials.values():
+        yield from trial.similarity_measures
 
 
 def _task_measures(tasks: Iterable[Task]) -> Iterator[str]:

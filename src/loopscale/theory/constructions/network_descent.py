@@ -11,7 +11,7 @@ the weights can be projected onto the box |w| <= `box`, the domain of the theore
 import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float
@@ -23,7 +23,7 @@ from typing_extensions import override
 from loopscale.core.prompt import Prompt
 from loopscale.tasks.network_regression import first_weights
 from loopscale.tasks.regression import Regression
-from loopscale.theory.constructions.base import Design
+from loopscale.theory.constructions.base import Construction, Design
 from loopscale.theory.constructions.block_plan import BlockPlan, Move, StateRows, Term, stacked
 from loopscale.theory.constructions.example import Example, Limit, Stated
 from loopscale.theory.constructions.gadgets import SoftmaxSums
@@ -45,7 +45,21 @@ SMOOTH: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]]
 """Activations with their derivatives."""
 
 
-class NetworkDescent(SoftmaxSums, kind="network_descent"):
+class NetworkTraining(Construction):
+    """Settings of constructions that train a network on the prompt."""
+
+    algorithm: ClassVar[str] = "gradient descent on a multi-layer perceptron"
+    hidden: tuple[PositiveInt, ...] = (4,)
+    """The number of neurons of each hidden layer. N is the number of hidden layers plus 1."""
+    rate: PositiveFloat = 0.1
+    """η, the step size for the mean over the pairs."""
+    weights_seed: int = Field(0, ge=0)
+    """The seed of the network's initial weights. Its biases start at 0."""
+    gain: PositiveFloat = 1.0
+    """A weight of a neuron with k inputs has the variance gain² / k."""
+
+
+class NetworkDescent(NetworkTraining, SoftmaxSums, kind="network_descent"):
     """Gradient descent on a network of N layers. A step takes 2N blocks, and N more read the outputs at every token.
 
     relu is exact as long as no activation lies in (0, threshold) and no error exceeds the bound. Its derivative is a
@@ -63,14 +77,9 @@ class NetworkDescent(SoftmaxSums, kind="network_descent"):
     """
 
     source = "@wu2024, theorems 1 (ReLU) and 6 (softmax)"
-    algorithm = "gradient descent on a multi-layer perceptron"
     solves, least_pairs = Regression, 1
-    hidden: tuple[PositiveInt, ...] = (4,)
-    """The number of neurons of each hidden layer. N is the number of hidden layers plus 1."""
     activation: Literal["relu", "tanh", "softplus"] = "relu"
     """The activation of the trained network."""
-    rate: PositiveFloat = 0.1
-    """η, the step size for the mean over the pairs."""
     box: PositiveFloat | None = None
     """The largest |weight| and |bias|: every step ends with the projection onto this box. `None` for no projection."""
     attention: Literal["linear", "relu", "softmax"] = "linear"
@@ -83,10 +92,6 @@ class NetworkDescent(SoftmaxSums, kind="network_descent"):
     """M, the number of pieces of smooth functions and of squares."""
     reach: PositiveFloat = 8.0
     """Knots lie in [-reach, reach]. Pre-activations, and derivative + error, must not exceed this range."""
-    weights_seed: int = Field(0, ge=0)
-    """The seed of the network's initial weights. Its biases start at 0."""
-    gain: PositiveFloat = 1.0
-    """A weight of a neuron with k inputs has the variance gain² / k."""
     start: Literal["normal", "trained_network"] = "normal"
     """The initial weights. normal: normal weights in every layer. trained_network: those of the solver of this name,
     whose last layer starts at 0."""
