@@ -18,6 +18,7 @@ from loopscale.evaluate import acting, canonical, prompt_set
 from loopscale.solvers.base import Solver
 from loopscale.tasks import sentence_pairs
 from loopscale.tasks.translation import POOL, ROUNDED, Translation
+from loopscale.training.loop import train
 from loopscale.training.trial import Trial
 
 
@@ -264,3 +265,16 @@ def test_word_translation_plays_too_and_reports_show_its_translations():
     assert acted.values["bleu"] < 10
     assert [(each.given, each.wanted) for each in acted.examples] == list(task._data().test.texts[:5])
     assert all(each.answer for each in acted.examples)
+
+
+def test_a_resumed_training_sees_the_same_sentences_and_ends_at_the_same_weights():
+    settings = {"kind": "gpt2", "layers": 1, "width": 8, "heads": 2}
+    training = {"steps": 6, "batch_size": 8, "eval_every": 3}
+    trial = Trial.model_validate({"task": {"kind": "translation"}, "model": settings, "training": training})
+    first, last = train(trial)
+    saved = next(iter(train(trial))).state()
+    (resumed,) = train(trial, saved)
+    assert resumed.metrics == last.metrics
+    assert first.metrics != last.metrics
+    for one, other in zip(resumed.learner.net.parameters(), last.learner.net.parameters(), strict=True):
+        assert torch.equal(one, other)
