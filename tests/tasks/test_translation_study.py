@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import loopscale
+from loopscale.analysis.notebook import results
 from loopscale.analysis.recorded.load import find_results
 
 pytestmark = pytest.mark.slow
@@ -41,6 +42,14 @@ def test_the_nets_translate_and_read_their_sources(records: Path):
         assert trial["other_source"] > 1
         assert trial["bleu"] > 40
         assert {"chrf", "bleu_beam", "nats_per_character", "bleu_sem"} <= trial.measures.keys()
+
+
+def test_a_notebook_shows_the_examples_of_a_cell(records: Path):
+    study = results("words", records)
+    cell = study.cells[0]
+    shown = study.examples(cell.label)
+    assert list(shown.index) == [example["given"] for example in cell.runs[0].examples]
+    assert list(shown.columns) == ["answer", "wanted"]
 
 
 def test_records_an_export_and_the_report_have_examples(records: Path, tmp_path: Path):

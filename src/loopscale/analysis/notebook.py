@@ -131,6 +131,15 @@ class StudyResults(Results):
         table = pd.DataFrame(rows, columns=["task", "by", *shown]).set_index(["task", "by"])
         return StyledTable(table.droplevel("task") if len(self.tasks) < 2 else table)
 
+    def examples(self, cell: str = "") -> pd.DataFrame:
+        """Answers of a cell's first replicate that a person can read, beside the right answers.
+
+        Empty for tasks whose answers are numbers. Raises ValueError for an unknown cell.
+        """
+        runs = self.cell_named(cell).runs
+        rows = runs[0].examples if runs else []
+        return StyledTable(pd.DataFrame(rows, columns=["given", "answer", "wanted"]).set_index("given"))
+
     def claims(self) -> pd.DataFrame:
         """The claims of the study's file with their verdicts, corrected for their number."""
         claims = judged_claims(self)
