@@ -29,7 +29,14 @@ from loopscale.core.visible import tell
 from loopscale.errors import QueryError as QueryError
 from loopscale.records.deferred_imports import duckdb, pa, parquet
 from loopscale.records.model import STUDY_JSON, Run, StoreError, parent_among
-from loopscale.records.query_limits import TOO_LARGE, has_stuck_query, run_query, spilling
+from loopscale.records.query_limits import (
+    ROWS_AT_ONCE,
+    TOO_LARGE,
+    bounded_answer,
+    has_stuck_query,
+    run_query,
+    spilling,
+)
 from loopscale.records.stores.base import Store, file_lock
 from loopscale.records.tables import (
     HIDDEN,
@@ -315,12 +322,18 @@ class Mirror:
                     raise QueryError(
                         "a query is one SELECT; write one over trials, curves, history and studies"
                     )
-                return connection.sql(statements[0].query).to_arrow_table()
+                return bounded_answer(connection.sql(statements[0].query).to_arrow_reader(ROWS_AT_ONCE))
 
             try:
                 return run_query(ask, connection, timeout)
             except duckdb.OutOfMemoryException as problem:
                 raise QueryError(TOO_LARGE) from problem
+            except OSError as problem:
+                if problem.errno is not None:
+                    raise
+                if "Out of Memory" in str(problem):  # Arrow's error for an error of DuckDB in a later batch
+                    raise QueryError(TOO_LARGE) from problem
+                raise QueryError(_query_message(" ".join(str(problem).split()))) from problem
             except duckdb.Error as problem:
                 raise QueryError(_query_message(" ".join(str(problem).split()))) from problem
 
