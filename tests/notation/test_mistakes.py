@@ -4,10 +4,8 @@ import copy
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from functools import reduce
-from operator import getitem
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -939,9 +937,11 @@ def test_no_key_takes_a_truth_value_for_a_number_or_a_number_for_a_truth_value()
     taken: list[str] = []
     for place, value in scalars(tree):
         for other in (1, 0, 1.0) if isinstance(value, bool) else (True, False):
-            changed = copy.deepcopy(tree)
+            changed = part = cast(Any, copy.deepcopy(tree))
             *parents, last = place
-            reduce(getitem, parents, changed)[last] = other
+            for step in parents:
+                part = part[step]
+            part[last] = other
             with suppress(Mistakes):
                 Study.parse(changed)
                 taken.append(f"{dotted(place)}: {other}")

@@ -116,10 +116,9 @@ def _value(node: ast.expr, look_up: LookUp) -> Any:
 
 def _mixes(left: Any, right: Any) -> bool:
     """True for a truth value and a number. Python's True is 1, and a person who compares the two has made a mistake."""
-    return (
-        all(isinstance(each, int | float) for each in (left, right))
-        and isinstance(left, bool) is not isinstance(right, bool)
-    )
+    return all(isinstance(each, int | float) for each in (left, right)) and isinstance(
+        left, bool
+    ) is not isinstance(right, bool)
 
 
 def _apply(op: ast.AST, node: ast.expr, left: Any, right: Any) -> Any:

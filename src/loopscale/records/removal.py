@@ -4,7 +4,7 @@ import json
 import time
 from collections.abc import Iterable
 
-from loopscale.records.model import STUDY_JSON, Run, StoreError
+from loopscale.records.model import STUDY_JSON, Run, StoreError, json_object, parent_among
 from loopscale.records.stores.base import Store
 from loopscale.training import checkpoint
 from loopscale.training.output import OUTPUT_SUFFIX
@@ -55,13 +55,14 @@ def rename_study(store: Store, study: str, name: str) -> int:
     if store.find_experiment(name) is not None:
         raise StoreError(f"{store.name} has records of {name} already", "give another name")
     runs = store.runs(experiment, params=False)
+    parent = parent_among(runs)
     store.client.rename_experiment(experiment, name)  # first: readers find a study by this name alone
     with store.transaction():
         for run in runs:
             if run.is_trial:
                 store.client.set_tag(run.id, "study", name, synchronous=True)
-    if parent := store.parent_run(name):
-        description = json.loads(store.read_artifact(parent.id, STUDY_JSON) or "{}")
+    description = json_object(store.read_artifact(parent.id, STUDY_JSON)) if parent else None
+    if parent and description:  # the doctor restores a damaged description under the new name
         text = json.dumps(description | {"name": name}, indent=1)
         store.write_artifact(parent.id, STUDY_JSON, text.encode())
     return trial_count(runs)

@@ -5,11 +5,11 @@ from functools import partial
 
 from typing_extensions import override
 
-from loopscale.doctor.check import CannotMend, Check, Finding, Patient, json_object
+from loopscale.doctor.check import CannotMend, Check, Finding, Patient
 from loopscale.notation.mistakes import Mistakes
 from loopscale.pricing.training_budget import Prices
 from loopscale.records.mirror import Mirror
-from loopscale.records.model import CURVE, STUDY_FILE, STUDY_JSON, Note, Run
+from loopscale.records.model import CURVE, STUDY_FILE, STUDY_JSON, Note, Run, json_object
 from loopscale.records.study_records import as_records
 from loopscale.records.tables import parquet_bytes
 from loopscale.records.weights import restore_weights
