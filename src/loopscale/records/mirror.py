@@ -23,7 +23,7 @@ from loopscale.core import durable
 from loopscale.core.file_locks import NoLocks, take
 from loopscale.core.file_names import bounded_name
 from loopscale.core.private_folders import make_private
-from loopscale.core.regular_files import read_regular
+from loopscale.core.regular_files import open_regular, read_regular
 from loopscale.core.temporary import lasting_folder
 from loopscale.core.visible import tell
 from loopscale.errors import QueryError as QueryError
@@ -393,7 +393,7 @@ class Mirror:
         if not os.path.isfile(self.folder / LOCK):  # also a folder or a pipe, which the doctor moves away
             yield
             return
-        handle = (self.folder / LOCK).open()
+        handle = open_regular(self.folder / LOCK, "r")
         with handle:
             with suppress(NoLocks):  # then `sync` has made the copy for this process alone
                 take(handle, fcntl.LOCK_SH)
@@ -479,7 +479,7 @@ def _writable(folder: Path) -> bool:
         make_private(folder)
         if not os.access(folder, os.W_OK):
             return False
-        with (folder / LOCK).open("a") as handle, suppress(BlockingIOError):
+        with open_regular(folder / LOCK, "a") as handle, suppress(BlockingIOError):
             take(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except NoLocks:
         tell(f"note: the file system of {folder} has no locks; a temporary folder has the tables")

@@ -1,5 +1,6 @@
 """Folders and links where the store has files, and files where the store has folders."""
 
+import os
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -7,7 +8,22 @@ from pathlib import Path
 
 from typing_extensions import override
 
+from loopscale.core.regular_files import is_misplaced
 from loopscale.doctor.check import Check, Finding, Patient
+
+FILES = {
+    "lock": (
+        "open.lock",
+        "locks/*.lock",
+        "mirror/*/lock",
+        "open.lock.held",
+        "locks/*.held",
+        "mirror/*/lock.held",
+    ),
+    "checkpoint": ("checkpoints/*.safetensors",),
+}
+"""The patterns of paths that are files, by the kind of the file. `held` is the lock of a file system without locks."""
+FOLDERS = ("checkpoints", "locks", "mirror", "ray", "reports", "artifacts")
 
 
 class Places(Check):
@@ -20,22 +36,23 @@ class Places(Check):
     def find(self, patient: Patient) -> Iterator[Finding]:
         if patient.store.read_only:
             return
-        storage = patient.store.storage
-        for path in [storage / "open.lock", *storage.glob("locks/*.lock"), *storage.glob("mirror/*/lock")]:
-            if path.exists() and not path.is_file():
-                yield _wrong(path, "a lock is a file")
-        for path in storage.glob("checkpoints/*.safetensors"):
-            if path.is_dir():
-                yield _wrong(path, "a checkpoint is a file")
-        for name in ("checkpoints", "locks", "mirror", "ray", "reports", "artifacts"):
-            if (storage / name).exists() and not (storage / name).is_dir():
-                yield _wrong(storage / name, "a folder of the store has this name")
+        for path, reason in misplaced(patient.store.storage):
+            kind = "a folder" if path.is_dir() else "a file" if path.is_file() else "no file"
+            remedy = "rename the path; loopscale makes the right one"
+            yield Finding(
+                "error", str(path), f"the path is {kind}, and {reason}", remedy, partial(_rename, path)
+            )
 
 
-def _wrong(path: Path, reason: str) -> Finding:
-    kind = "a folder" if path.is_dir() else "a file" if path.is_file() else "no file"
-    remedy = "rename the path; loopscale makes the right one"
-    return Finding("error", str(path), f"the path is {kind}, and {reason}", remedy, partial(_rename, path))
+def misplaced(storage: Path) -> Iterator[tuple[Path, str]]:
+    """The paths that are folders, pipes or devices in the place of files, or that have the name of a folder."""
+    for kind, patterns in FILES.items():
+        for path in sorted(path for pattern in patterns for path in storage.glob(pattern)):
+            if is_misplaced(path):
+                yield path, f"a {kind} is a file"
+    for name in FOLDERS:
+        if os.path.lexists(storage / name) and not (storage / name).is_dir():
+            yield storage / name, "a folder of the store has this name"
 
 
 def _rename(path: Path) -> str:

@@ -3,13 +3,14 @@
 Code outside this folder uses `Store` and never asks for the kind.
 """
 
+import errno
 import logging
 import os
 import string
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import cached_property
 from hashlib import sha256
 from itertools import product
@@ -20,6 +21,7 @@ from typing_extensions import override
 
 from loopscale.core.file_locks import holders_of_ranges, locked
 from loopscale.core.private_folders import make_private
+from loopscale.core.regular_files import open_regular
 from loopscale.core.temporary import temporary_folder
 from loopscale.core.visible import tell
 from loopscale.records.deferred_imports import (
@@ -480,11 +482,24 @@ def file_lock(folder: Path, name: str = "open.lock") -> Iterator[None]:
     """Lock a file of `folder` against other processes of this machine. Waits for the other processes."""
     try:
         make_private(folder)
-        handle = (folder / name).open("a")
+        handle = open_regular(folder / name, "a")
     except OSError as problem:
-        raise unwritable(folder, problem) from problem
-    with handle, locked(handle, folder / name):
+        raise unwritable_lock(folder / name, problem) from problem
+    with handle, ExitStack() as held:
+        try:
+            held.enter_context(locked(handle, folder / name))
+        except IsADirectoryError as problem:
+            raise unwritable_lock(folder / name, problem) from problem
         yield
+
+
+def unwritable_lock(file: Path, problem: OSError, remedy: str = OTHER_STORE) -> StoreError:
+    """The error for a lock that cannot be made. The doctor moves away what has the place of the lock or its folder."""
+    place = str(problem.filename or "")
+    if problem.errno in (errno.EISDIR, errno.EEXIST) and place not in ("", str(file.parent.parent)):
+        what = f"cannot use {place} ({problem.strerror})"
+        return StoreError(what, "rename the path, or let `loopscale doctor --repair` do so")
+    return unwritable(file.parent, problem, remedy)
 
 
 def unwritable(folder: Path, problem: Exception, remedy: str = OTHER_STORE) -> StoreError:

@@ -21,7 +21,7 @@ from typing_extensions import override
 
 import loopscale
 from loopscale.core import durable
-from loopscale.core.regular_files import read_regular
+from loopscale.core.regular_files import open_regular, read_regular
 from loopscale.records.deferred_imports import mlflow, mlflow_database, sqlalchemy, sqlalchemy_orm
 from loopscale.records.model import CURVE, STUDY, NoRecords, Run, StoreError
 from loopscale.records.stores.base import (
@@ -98,7 +98,7 @@ class FolderStore(TrackingStore):
         The count is needed because two changes can happen within one tick of the clock.
         """
         database = self.root / DATABASE
-        with database.open("rb") as file:
+        with open_regular(database, "rb") as file:
             count = file.read(28)[24:]
         stats = [path.stat() for path in (database, Path(f"{database}-wal")) if path.exists()]
         return " ".join([count.hex(), *(f"{stat.st_size} {stat.st_mtime_ns}" for stat in stats)])
@@ -209,7 +209,7 @@ class FolderStore(TrackingStore):
     @override
     def looks_damaged(self, run: Run) -> bool:
         try:
-            with self._artifact_place(run.id, CURVE).open("rb") as file:
+            with open_regular(self._artifact_place(run.id, CURVE), "rb") as file:
                 begin, size = file.read(len(PARQUET)), file.seek(-len(PARQUET), os.SEEK_END)
                 return size < len(PARQUET) or {begin, file.read()} != {PARQUET}
         except OSError:
