@@ -139,6 +139,15 @@ class StudyMirror:
         empty = [name for name in LATER_COLUMNS if table[name].null_count == len(table)]
         return table.drop_columns(["run", "trial", *empty]) if len(table) else None
 
+    def history(self, run: str) -> dict[tuple[str, int], float]:
+        """The points of a run, by metric and step."""
+        _, file = _sound_state(_load_json(self.folder / "state.json")).get(run, (DAMAGED, None))
+        if file is None:
+            return {}
+        path = self.folder / f"history-{file:04}.parquet"
+        rows = parquet.read_table(path, filters=[("run", "==", run)]).to_pylist()
+        return {(row["metric"], row["step"]): row["value"] for row in rows}
+
     @property
     def description(self) -> str:
         """The description of the study at the last update; empty if there is none."""
@@ -375,6 +384,17 @@ class Mirror:
         """The curve of a run as the mirror holds the curve of the run's present record; None if there is none."""
         mirrored = StudyMirror(self.folder / _folder_name(study))
         return None if self.damage else mirrored.curve(run)
+
+    def kept_history(self, study: str, run: str) -> dict[tuple[str, int], float]:
+        """The points of a run that the mirror holds, by metric and step. Newer records may have more points."""
+        return {} if self.damage else StudyMirror(self.folder / _folder_name(study)).history(run)
+
+    def kept_row(self, study: str, run: str) -> dict[str, Any]:
+        """The row of a run in the table of trials as the last reader has seen the row; empty without a row."""
+        if self.damage or not self.folder.is_dir():
+            return {}
+        rows = StudyMirror(self.folder / _folder_name(study)).trials.to_pylist()
+        return next((row for row in rows if row["run"] == run), {})
 
     def kept_description(self, study: str) -> str:
         """The description of a study as the mirror holds the description; empty if there is none."""

@@ -8,7 +8,7 @@ import logging
 import os
 import string
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import cached_property
@@ -56,6 +56,8 @@ FORMAT_TAG = "loopscale.format"
 ACTIVE, DELETED = "ACTIVE_ONLY", "DELETED_ONLY"
 PAGE_ROWS = 200
 """Runs per request. A busy server needs longer for 1,000 runs than a request may last."""
+POINTS_PER_REQUEST = 900
+"""Values of metrics in one request. MLflow takes at most 1,000."""
 THREADS = 8
 """Requests to a server or database at a time."""
 DIVERTING_VARIABLES = {
@@ -149,6 +151,10 @@ class Store(ABC):
         """Attach a content or a file to a run as `path`. Raises what MLflow's client raises."""
         self._lacks_mlflow()
 
+    def log_points(self, run: str, points: Mapping[tuple[str, int], float], at: int) -> None:
+        """Write lost values of metrics, by name and step, as of `at` in ms. Raises what MLflow's client raises."""
+        self._lacks_mlflow()
+
     def search(self, experiments: list[str], condition: str = "", deleted: bool = False) -> list[Run]:
         """The runs that meet MLflow's `condition`, in no order. Raises what MLflow's client raises."""
         self._lacks_mlflow()
@@ -209,6 +215,17 @@ class Store(ABC):
         return Curves(
             table, {run.id: why for run, why in zip(runs, curves, strict=True) if isinstance(why, str)}
         )
+
+    def metric_mismatches(self) -> dict[str, list[str]]:
+        """The names of metrics whose last value is not the end of their history, by the id of the run.
+
+        Only a folder can tell. Other databases write both in one transaction.
+        """
+        return {}
+
+    def mend_metrics(self, run: str) -> None:
+        """Make the last values of a run's metrics anew from their histories, and lost ends of histories from them."""
+        self._lacks_mlflow()
 
     def looks_damaged(self, run: Run) -> bool:
         """True if a quick look shows that the run's curve is damaged or missing. False if a look takes a request."""
@@ -395,6 +412,12 @@ class TrackingStore(Store):
             else:
                 local.symlink_to(content.absolute())
             self.client.log_artifact(run, str(local), folder or None)
+
+    @override
+    def log_points(self, run: str, points: Mapping[tuple[str, int], float], at: int) -> None:
+        metrics = [mlflow.entities.Metric(name, value, at, step) for (name, step), value in points.items()]
+        for first in range(0, len(metrics), POINTS_PER_REQUEST):
+            self.client.log_batch(run, metrics[first : first + POINTS_PER_REQUEST], synchronous=True)
 
     @override
     def artifact(self, run: str, path: str, folder: Path | None = None) -> Path | None:

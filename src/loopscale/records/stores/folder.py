@@ -47,6 +47,29 @@ LOCK_PATIENCE = 20.0
 OURS = "experiment_id IN (SELECT experiment_id FROM experiment_tags WHERE key = ?)"
 """SQL condition for experiments with the format tag."""
 
+POINT = "key, value, timestamp, step, is_nan, run_uuid"
+"""The columns of a value of a metric. `metrics` has all values, and `latest_metrics` the last value of each metric."""
+ENDS = (
+    f"SELECT {POINT}, row_number() OVER"
+    " (PARTITION BY run_uuid, key ORDER BY step DESC, timestamp DESC, value DESC) AS place FROM metrics"
+)
+"""SQL of all values, with place 1 for the last value of a metric. The order is MLflow's."""
+OF_LIVE_RUNS = f"run_uuid IN (SELECT run_uuid FROM runs WHERE lifecycle_stage = 'active' AND {OURS})"
+LOST = (
+    "NOT EXISTS (SELECT 1 FROM metrics WHERE metrics.run_uuid = last.run_uuid AND metrics.key = last.key"
+    " AND metrics.step >= last.step)"
+)
+LAST = f"SELECT {POINT} FROM ({ENDS}) WHERE place = 1"
+MISMATCHES = (
+    f"SELECT run_uuid, key FROM ({LAST} EXCEPT SELECT {POINT} FROM latest_metrics) WHERE {OF_LIVE_RUNS}"
+    f" UNION SELECT run_uuid, key FROM latest_metrics AS last WHERE {OF_LIVE_RUNS} AND {LOST} ORDER BY 1, 2"
+)
+LOST_ENDS = (
+    f"INSERT OR IGNORE INTO metrics ({POINT}) SELECT {POINT} FROM latest_metrics AS last"
+    f" WHERE run_uuid = ? AND {LOST}"
+)
+LATEST = f"INSERT OR REPLACE INTO latest_metrics ({POINT}) {LAST} AND run_uuid = ?"
+
 
 class FolderStore(TrackingStore):
     """A store in a folder of one user."""
@@ -205,6 +228,23 @@ class FolderStore(TrackingStore):
                 *curves,
             )
             yield from (point for point in points if point[2] in curves[point[0]])
+
+    @override
+    def metric_mismatches(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for run, key in self._select(MISMATCHES, FORMAT_TAG, FORMAT_TAG):
+            found.setdefault(run, []).append(key)
+        return found
+
+    @override
+    def mend_metrics(self, run: str) -> None:
+        with (
+            naming_locks(self.root),
+            closing(sqlite3.connect(self.root / DATABASE, timeout=LOCK_PATIENCE)) as database,
+            database,
+        ):
+            database.execute(LOST_ENDS, (run,))
+            database.execute(LATEST, (run,))
 
     @override
     def looks_damaged(self, run: Run) -> bool:
