@@ -13,16 +13,17 @@ from loopscale.doctor.check import Check, Finding, Patient
 
 FILES = {
     "lock": (
-        "open.lock",
+        "open.loc[k]",
+        "open.lock.hel[d]",
         "locks/*.lock",
-        "mirror/*/lock",
-        "open.lock.held",
         "locks/*.held",
-        "mirror/*/lock.held",
+        "mirror/*/loc[k]",
+        "mirror/*/*.held",
     ),
     "checkpoint": ("checkpoints/*.safetensors",),
 }
-"""The patterns of paths that are files, by the kind of the file. `held` is the lock of a file system without locks."""
+"""The patterns of paths that are files, by the kind of the file. `held` is the lock of a file system without locks.
+Every last part is a pattern, because `glob` does not find a link to itself by its plain name."""
 FOLDERS = ("checkpoints", "locks", "mirror", "ray", "reports", "artifacts")
 
 
