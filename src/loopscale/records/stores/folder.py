@@ -86,14 +86,7 @@ class FolderStore(TrackingStore):
     @staticmethod
     def check(root: Path, create: bool) -> None:
         """StoreError unless `root` holds a store that this version can use. With `create`, make the store."""
-        if os.path.exists(root) and not os.path.isdir(root):
-            raise StoreError(f"{root} is a file", "give --store a folder")
-        try:
-            os.stat(root)
-        except (FileNotFoundError, NotADirectoryError):
-            pass
-        except (OSError, ValueError) as problem:
-            raise unwritable(root, problem) from problem
+        check_folder(root)
         _check_format(root)
         if not os.path.lexists(root / DATABASE) and _has_runs(root):
             # A new database beside the files of earlier runs would hide that the records are lost.
@@ -293,6 +286,20 @@ class FolderStore(TrackingStore):
                 database.execute(
                     f"UPDATE experiments SET artifact_location = ? WHERE {OURS}", (place, FORMAT_TAG)
                 )
+
+
+def check_folder(root: Path) -> None:
+    """StoreError for a path that is no folder, and for a path that no folder can have. The folder may be absent."""
+    if os.path.exists(root) and not os.path.isdir(root):
+        raise StoreError(
+            f"{root} is {'a file' if os.path.isfile(root) else 'no folder'}", "give --store a folder"
+        )
+    try:
+        os.stat(root)
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except (OSError, ValueError) as problem:
+        raise unwritable(root, problem) from problem
 
 
 def require_outside_stores(path: Path, target: str, reports: bool = False) -> None:
