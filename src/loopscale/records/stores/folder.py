@@ -96,6 +96,9 @@ class FolderStore(TrackingStore):
             raise NoRecords(f"no records in {root} yet", "`loopscale run` makes them")
         _check_database(root)
         if create:
+            if os.path.lexists(root / ARTIFACTS) and not (root / ARTIFACTS).is_dir():
+                what = f"{root / ARTIFACTS} is no folder, so no record can be written"
+                raise StoreError(what, "`loopscale doctor --repair` renames the path")
             _create(root)
 
     @property
@@ -105,7 +108,9 @@ class FolderStore(TrackingStore):
 
     @override
     def forbids_writing(self) -> bool:
-        return not os.access(self.root / DATABASE, os.W_OK)
+        artifacts = self.root / ARTIFACTS
+        misplaced = os.path.lexists(artifacts) and not artifacts.is_dir()
+        return misplaced or not os.access(self.root / DATABASE, os.W_OK)
 
     @override
     def change_stamp(self) -> str:
