@@ -41,9 +41,15 @@ def open_regular(file: Path, mode: str, errors: str | None = None) -> IO[Any]:
 
 
 def read_regular(file: Path) -> bytes:
-    """The content of a regular file, also behind a link. Raises OSError as `open_regular` does."""
+    """The content of a regular file, also behind a link.
+
+    Raises OSError as `open_regular` does, and for a file that is larger than the memory, as a damaged size can be.
+    """
     with open_regular(file, "rb") as stream:
-        return stream.read()
+        try:
+            return stream.read()
+        except MemoryError:
+            raise OSError(errno.ENOMEM, "it is larger than the memory", str(file)) from None
 
 
 def is_misplaced(file: Path) -> bool:

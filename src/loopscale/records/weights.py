@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from loopscale.core.regular_files import read_regular
 from loopscale.core.temporary import temporary_folder
 from loopscale.records.mirror import Mirror
 from loopscale.records.model import WEIGHTS, StoreError
@@ -43,7 +44,7 @@ def weights_of(store: Store, start: str) -> Iterator[tuple[CheckpointStore, str]
             if damage is None:
                 raise
             raise StoreError(f"{damage}, and the records hold no copy of the weights", REMEDY) from problem
-        if not is_whole(file.read_bytes(), key):
+        if not is_whole(read_regular(file), key):
             what = f"{damage or 'the checkpoint is gone'}, and the copy in the records is damaged too"
             raise StoreError(what, REMEDY)
         if damage:

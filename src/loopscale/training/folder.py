@@ -95,7 +95,14 @@ class Folder(CheckpointStore):
                     f"there is no folder {self.path} on {host}; mount it there, "
                     "or give a folder that all machines have, or a bucket, with --storage"
                 ) from error
-            denied = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ELOOP)
+            denied = error.errno in (
+                errno.EACCES,
+                errno.EPERM,
+                errno.EROFS,
+                errno.EISDIR,
+                errno.ELOOP,
+                errno.ENOMEM,
+            )
             raise (StorageDenied if denied else StorageUnavailable)(
                 f"{host} cannot use {place} ({error.strerror or error}); make room or repair it, "
                 "or give another folder with --storage"

@@ -21,7 +21,7 @@ from typing_extensions import override
 
 from loopscale.core.file_locks import holders_of_ranges, locked
 from loopscale.core.private_folders import make_private
-from loopscale.core.regular_files import open_regular
+from loopscale.core.regular_files import open_regular, read_regular
 from loopscale.core.temporary import temporary_folder
 from loopscale.core.visible import tell
 from loopscale.records.deferred_imports import (
@@ -197,7 +197,7 @@ class Store(ABC):
         """The content of a run's artifact, or None."""
         with temporary_folder() as folder:
             file = self.artifact(run, path, folder)
-            return file.read_bytes() if file else None
+            return read_regular(file) if file else None
 
     def history_table(self, runs: Sequence[Run]) -> "pa.Table":
         """The histories of trials, with the columns of `HISTORY`."""

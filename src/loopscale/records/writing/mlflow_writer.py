@@ -397,7 +397,8 @@ def delivery_errors() -> Iterator[None]:
         cause, errors = problem.__cause__, sqlalchemy.exc
         wrong_data = isinstance(cause, errors.DataError | errors.IntegrityError)
         transient = isinstance(cause, errors.SQLAlchemyError) and not wrong_data
-        transient = transient and not any(text in problem.message for text in DAMAGED_DATABASE)
+        if any(text in problem.message for text in DAMAGED_DATABASE):
+            raise Refused(problem.message.partition("\n")[0]) from problem
         if denial := explain_denial(problem.message, "record"):
             raise Denied(denial) from problem
         if transient or problem.get_http_status_code() not in refused:
