@@ -91,6 +91,8 @@ class StudyMirror:
         state = {run.id: [run.fingerprint, file] for run, file in self._assign_files(runs, known)}
         if state == known:
             return False
+        if os.path.lexists(self.folder) and not self.folder.is_dir():
+            self.folder.unlink()  # a mirror can be made anew
         self.folder.mkdir(parents=True, exist_ok=True)
         changed, damaged = {run for run, entry in state.items() if known.get(run) != entry}, dict[str, str]()
         touched = {state[run][1] for run in changed} | {known[run][1] for run in known.keys() - state.keys()}
