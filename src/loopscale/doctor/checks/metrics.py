@@ -139,8 +139,15 @@ def _validations(run: Run) -> int:
 def _lost_results(run: Run) -> list[str]:
     """The names of results that the finished trial lacks."""
     names = [EVALUATE + name for name in RESULTS] if run.has_curve else []
-    names += [] if run.tags.get("role") == "baseline" else list(OF_VALIDATION)
+    names += [] if run.tags.get("role") == "baseline" else [*OF_VALIDATION, "flops"]
+    names += _numeric_settings(run)
     return [name for name in names if name not in run.metrics and NOT_FINITE + name not in run.tags]
+
+
+def _numeric_settings(run: Run) -> dict[str, float]:
+    """The settings that records keep as metrics too, by name."""
+    values = {name: decode(text) for name, text in run.params.items()}
+    return {name: float(value) for name, value in values.items() if type(value) in (int, float)}
 
 
 def _mend_results(patient: Patient, study: str, run: Run) -> str:
@@ -148,20 +155,29 @@ def _mend_results(patient: Patient, study: str, run: Run) -> str:
     run = _present(patient, study, run)
     values: dict[str, float] = {}
     reasons: list[str] = []
-    for source in (_of_mirror, _of_evaluation, _of_curve):
+    for source in (_of_record, _of_mirror, _of_evaluation, _of_curve):
         try:
             values = source(patient, study, run) | values
         except CannotMend as problem:
             reasons.append(str(problem))
         if values and not set(_lost_results(run)) - values.keys():
             break
-    step = int(values.get("step", run.metrics.get("step", 0)))
+    step, settings = int(values.get("step", run.metrics.get("step", 0))), _numeric_settings(run)
     lost = {name: value for name, value in values.items() if name not in run.metrics and math.isfinite(value)}
     if lost:
-        _log(patient, run, {(name, step): value for name, value in lost.items()})
+        points = {(name, 0 if name in settings else step): value for name, value in lost.items()}
+        _log(patient, run, points)
     if left := [name for name in _lost_results(run) if name not in lost]:
         raise CannotMend(f"{_listed(left)} are in no copy; {'; '.join(reasons) or 'the mirror lacks them'}")
     return f"{len(lost)} values were written again"
+
+
+def _of_record(patient: Patient, study: str, run: Run) -> dict[str, float]:
+    """The values that follow from the settings."""
+    values = _numeric_settings(run)
+    if "flops" in _lost_results(run) and (recorded := recorded_study(patient, study)):
+        values["flops"] = job_of(patient, recorded, run).flops
+    return values
 
 
 def _of_mirror(patient: Patient, study: str, run: Run) -> dict[str, float]:

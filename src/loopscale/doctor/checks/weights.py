@@ -31,7 +31,7 @@ class Weights(Check):
         runs = {run.tags["trial"]: (study, run) for study, run in patient.trials}
         kept = {key: found for key, found in runs.items() if found[1].tags.get("weights") == "kept"}
         present = checkpoint.keys(checkpoints)
-        reported = {str(path) for path, _ in misplaced(patient.store.storage)}
+        reported = {str(path) for path, _ in misplaced(patient)}
         for key in sorted(present | kept.keys()):
             if checkpoint.place(checkpoints, key) in reported:
                 continue

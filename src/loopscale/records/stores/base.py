@@ -500,6 +500,25 @@ def _unusable(uri: str, message: str) -> StoreError:
     return StoreError(f"{address} does not answer as MLflow should ({message[:300]})", "check --store")
 
 
+FOLDERS = ("checkpoints", "locks", "mirror", "ray", "reports", "artifacts")
+"""The names of folders in a storage."""
+FOLDERS_OF_A_RUN = ("checkpoints", "ray", "artifacts")
+"""The folders without which no run can record anything."""
+
+
+def misplaced_folders(storage: Path, names: Sequence[str] = FOLDERS) -> list[Path]:
+    """The paths that have the name of a folder and are none, also behind a link."""
+    return [
+        storage / name for name in names if os.path.lexists(storage / name) and not (storage / name).is_dir()
+    ]
+
+
+def check_folders(storage: Path) -> None:
+    """StoreError for a file, a pipe or a device in the place of a folder that a run needs."""
+    for path in misplaced_folders(storage, FOLDERS_OF_A_RUN):
+        raise StoreError(f"{path} is no folder", "rename the path, or let `loopscale doctor --repair` do so")
+
+
 @contextmanager
 def file_lock(folder: Path, name: str = "open.lock") -> Iterator[None]:
     """Lock a file of `folder` against other processes of this machine. Waits for the other processes."""

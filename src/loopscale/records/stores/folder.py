@@ -30,6 +30,7 @@ from loopscale.records.stores.base import (
     LOCKED,
     Point,
     TrackingStore,
+    check_folders,
     file_lock,
     locked_database,
     unwritable,
@@ -96,9 +97,7 @@ class FolderStore(TrackingStore):
             raise NoRecords(f"no records in {root} yet", "`loopscale run` makes them")
         _check_database(root)
         if create:
-            if os.path.lexists(root / ARTIFACTS) and not (root / ARTIFACTS).is_dir():
-                what = f"{root / ARTIFACTS} is no folder, so no record can be written"
-                raise StoreError(what, "`loopscale doctor --repair` renames the path")
+            check_folders(root)
             _create(root)
 
     @property

@@ -9,7 +9,7 @@ from loopscale.core.private_folders import make_private
 from loopscale.notation.mistakes import quoted
 from loopscale.records.model import StoreError
 from loopscale.records.stores import database, server
-from loopscale.records.stores.base import Store, unwritable
+from loopscale.records.stores.base import Store, check_folders, unwritable
 from loopscale.records.stores.exported import ABOUT, ExportedStore
 from loopscale.records.stores.folder import FolderStore
 from loopscale.redaction import STORE_PASSWORD
@@ -163,6 +163,7 @@ def _storage_folder(text: str | Path, create: bool) -> Path:
             make_private(folder)
         except OSError as problem:
             raise unwritable(folder, problem, remedy) from problem
+        check_folders(folder)
         if not os.access(folder, os.W_OK):
             raise StoreError(f"cannot write to {folder}", remedy)
     return folder
