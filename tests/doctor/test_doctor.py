@@ -95,6 +95,7 @@ def damage_everything(place: Place) -> None:
     for table in ("metrics", "latest_metrics"):
         sql(place, f"DELETE FROM {table} WHERE run_uuid = ?", lost)
     sql(place, "DELETE FROM latest_metrics WHERE key LIKE 'evaluate/%'")
+    sql(place, "DELETE FROM params WHERE run_uuid = ?", lost)
     sql(place, "UPDATE runs SET status = 'RUNNING', end_time = NULL")
     (store / "format.json").write_text("")
     (store / "locks" / "other.lock").mkdir(parents=True)
@@ -122,6 +123,7 @@ def test_the_doctor_heals_every_damage_and_every_answer_is_as_before(
         "curves",
         "descriptions",
         "metrics",
+        "settings",
         "weights",
         "running",
         "places",

@@ -32,7 +32,7 @@ from loopscale.records.deferred_imports import (
     pa,
     parquet,
 )
-from loopscale.records.model import CURVE, STUDY, NoRecords, Run, StoreError, parent_among
+from loopscale.records.model import CURVE, STUDY, NoRecords, Run, StoreError, encode, parent_among
 from loopscale.records.tables import CURVES, HISTORY, MALFORMED, with_later_columns
 from loopscale.redaction import password_of, without_password
 from loopscale.training.checkpoint_stores import open_checkpoint_store
@@ -56,8 +56,8 @@ FORMAT_TAG = "loopscale.format"
 ACTIVE, DELETED = "ACTIVE_ONLY", "DELETED_ONLY"
 PAGE_ROWS = 200
 """Runs per request. A busy server needs longer for 1,000 runs than a request may last."""
-POINTS_PER_REQUEST = 900
-"""Values of metrics in one request. MLflow takes at most 1,000."""
+POINTS_PER_REQUEST, SETTINGS_PER_REQUEST = 900, 90
+"""Values of metrics, and settings, in one request. MLflow takes 1,000 and 100."""
 THREADS = 8
 """Requests to a server or database at a time."""
 DIVERTING_VARIABLES = {
@@ -153,6 +153,10 @@ class Store(ABC):
 
     def log_points(self, run: str, points: Mapping[tuple[str, int], float], at: int) -> None:
         """Write lost values of metrics, by name and step, as of `at` in ms. Raises what MLflow's client raises."""
+        self._lacks_mlflow()
+
+    def log_settings(self, run: str, settings: Mapping[str, Any]) -> None:
+        """Write lost settings by dotted path. Raises what MLflow's client raises."""
         self._lacks_mlflow()
 
     def search(self, experiments: list[str], condition: str = "", deleted: bool = False) -> list[Run]:
@@ -418,6 +422,12 @@ class TrackingStore(Store):
         metrics = [mlflow.entities.Metric(name, value, at, step) for (name, step), value in points.items()]
         for first in range(0, len(metrics), POINTS_PER_REQUEST):
             self.client.log_batch(run, metrics[first : first + POINTS_PER_REQUEST], synchronous=True)
+
+    @override
+    def log_settings(self, run: str, settings: Mapping[str, Any]) -> None:
+        params = [mlflow.entities.Param(name, encode(value)) for name, value in settings.items()]
+        for first in range(0, len(params), SETTINGS_PER_REQUEST):
+            self.client.log_batch(run, params=params[first : first + SETTINGS_PER_REQUEST], synchronous=True)
 
     @override
     def artifact(self, run: str, path: str, folder: Path | None = None) -> Path | None:
