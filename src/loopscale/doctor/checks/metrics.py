@@ -22,7 +22,7 @@ OF_VALIDATION = ("error", "step")
 """Metrics that every validation records."""
 RESULTS = ("error", "error_last")
 """The results that every evaluation records, without their prefix."""
-LISTED = 3
+LISTED_NAMES = 3
 """Names that a finding lists."""
 
 
@@ -219,5 +219,5 @@ def _log(patient: Patient, run: Run, points: Mapping[tuple[str, int], float]) ->
 
 
 def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - LISTED:,} more" if len(names) > LISTED else ""
-    return ", ".join(names[:LISTED]) + more
+    more = f" and {len(names) - LISTED_NAMES:,} more" if len(names) > LISTED_NAMES else ""
+    return ", ".join(names[:LISTED_NAMES]) + more

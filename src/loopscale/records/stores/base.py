@@ -510,13 +510,13 @@ def _unusable(uri: str, message: str) -> StoreError:
     return StoreError(f"{address} does not answer as MLflow should ({message[:300]})", "check --store")
 
 
-FOLDERS = ("checkpoints", "locks", "mirror", "ray", "reports", "artifacts")
+STORAGE_FOLDERS = ("checkpoints", "locks", "mirror", "ray", "reports", "artifacts")
 """The names of folders in a storage."""
 FOLDERS_OF_A_RUN = ("checkpoints", "ray", "artifacts")
 """The folders without which no run can record anything."""
 
 
-def misplaced_folders(storage: Path, names: Sequence[str] = FOLDERS) -> list[Path]:
+def misplaced_folders(storage: Path, names: Sequence[str] = STORAGE_FOLDERS) -> list[Path]:
     """The paths that have the name of a folder and are none, also behind a link."""
     return [
         storage / name for name in names if os.path.lexists(storage / name) and not (storage / name).is_dir()

@@ -69,7 +69,7 @@ LOST_ENDS = (
     f"INSERT OR IGNORE INTO metrics ({POINT}) SELECT {POINT} FROM latest_metrics AS last"
     f" WHERE run_uuid = ? AND {LOST}"
 )
-LATEST = f"INSERT OR REPLACE INTO latest_metrics ({POINT}) {LAST} AND run_uuid = ?"
+LAST_VALUES = f"INSERT OR REPLACE INTO latest_metrics ({POINT}) {LAST} AND run_uuid = ?"
 
 
 class FolderStore(TrackingStore):
@@ -241,7 +241,7 @@ class FolderStore(TrackingStore):
             database,
         ):
             database.execute(LOST_ENDS, (run,))
-            database.execute(LATEST, (run,))
+            database.execute(LAST_VALUES, (run,))
 
     @override
     def looks_damaged(self, run: Run) -> bool:
