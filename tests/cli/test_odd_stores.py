@@ -2,6 +2,9 @@
 
 import json
 import os
+import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -61,3 +64,52 @@ def test_damaged_files_of_submissions_are_left_out(loopscale, elsewhere: Path):
     ]
     logs = loopscale("logs", "tiny", "--store", "records")
     assert (logs.code, logs.err.splitlines()[-1][:30]) == (2, "tiny-1 has no log in " + str(folder)[:9])
+
+
+@pytest.mark.quick_cases(2)
+@pytest.mark.parametrize("kind", ["a file", "a pipe", "a link to nothing"])
+@pytest.mark.parametrize("name", ["checkpoints", "ray", "artifacts"])
+def test_a_run_names_what_stands_in_the_place_of_its_folders(
+    loopscale, records: Path, study_file: Path, name: str, kind: str
+):
+    path = records / name
+    shutil.rmtree(path, ignore_errors=True)
+    REPLACED[kind](path)
+    answer = loopscale("run", study_file, "--store", records)
+    assert (answer.code, answer.out, answer.err.count("\n")) == (2, "", 1)
+    assert f"{path} is no folder; rename the path, or let `loopscale doctor --repair` do so" in answer.err
+
+
+REPLACED = {
+    "a file": lambda path: path.write_text(""),
+    "a pipe": os.mkfifo,
+    "a link to nothing": lambda path: path.symlink_to("absent"),
+}
+
+
+@pytest.mark.parametrize("kind", REPLACED)
+def test_what_stands_in_the_place_of_a_mirror_is_replaced(loopscale, records: Path, kind: str):
+    before = loopscale("list", "--store", records, "--json").json
+    shutil.rmtree(folder := records / "mirror" / "own" / "tiny")
+    REPLACED[kind](folder)
+    answer = loopscale("list", "--store", records, "--json")
+    assert (answer.code, answer.json) == (0, before)
+    assert folder.is_dir()
+
+
+def changed(records: Path, statement: str) -> None:
+    with closing(sqlite3.connect(records / "mlflow.db")) as database, database:
+        database.execute(statement)
+
+
+def test_a_report_on_a_database_without_a_table_does_not_wait_for_the_table(loopscale, records: Path):
+    changed(records, "DROP TABLE inputs")
+    answer = loopscale("report", "tiny", "--store", records)
+    assert answer.code == 0
+    assert "was not attached to the study" in answer.err
+    assert "no such table: inputs" in answer.err
+
+
+def test_a_report_on_trials_without_settings_is_written(loopscale, records: Path):
+    changed(records, "DELETE FROM params")
+    assert loopscale("report", "tiny", "--store", records).code == 0
