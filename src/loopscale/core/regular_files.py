@@ -1,4 +1,4 @@
-"""Open files of a store, of which a damaged disk or another program may have made anything.
+"""Open files of a store. A damaged disk or another program may have put anything in their place.
 
 A pipe waits for a writer or a reader for ever, and a device may have no end.
 """
