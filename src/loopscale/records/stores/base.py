@@ -220,6 +220,18 @@ class Store(ABC):
             table, {run.id: why for run, why in zip(runs, curves, strict=True) if isinstance(why, str)}
         )
 
+    def lost_rows(self) -> list[str]:
+        """What an emptied table has left behind in the other tables, in words. Only a folder can tell."""
+        return []
+
+    def unmarked_experiments(self) -> list[str]:
+        """The ids of experiments with runs of loopscale and without the tag of the format. Only a folder can tell."""
+        return []
+
+    def mark_experiment(self, experiment: str) -> None:
+        """Give an experiment the tag of the format again. Raises what MLflow's client raises."""
+        self.client.set_experiment_tag(experiment, FORMAT_TAG, str(FORMAT))
+
     def metric_mismatches(self) -> dict[str, list[str]]:
         """The names of metrics whose last value is not the end of their history, by the id of the run.
 
