@@ -77,3 +77,41 @@ def test_a_large_query_spills_into_a_temporary_folder_that_is_removed(
     with pytest.raises(QueryError, match="more than half of the free memory"):
         mirror.query("SELECT list(range) FROM range(100000000)")
     assert {file.name for file in elsewhere.iterdir()} == {"records", "temporary"}
+
+
+def test_an_endless_recursion_ends_after_its_time(loopscale, records):
+    recursion = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT * FROM t"
+    answer = loopscale("query", recursion, "--store", records, "--timeout", "0.1")
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err == "the query takes more than 0.1 s; give more with --timeout, or ask for less\n"
+
+
+@pytest.mark.parametrize("form", [[], ["--json"], ["--format", "csv"]])
+def test_an_answer_beyond_the_memory_is_one_line(
+    loopscale, records, monkeypatch: pytest.MonkeyPatch, form: list[str]
+):
+    """DuckDB's own limit does not count the rows that it has handed over."""
+    monkeypatch.setattr(query_limits, "free_memory", lambda: 2**28)
+    answer = loopscale("query", ENDLESS.replace("count(*)", "*"), "--store", records, *form)
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err == f"{query_limits.TOO_LARGE}\n"
+
+
+def test_an_answer_whose_json_is_beyond_the_memory_is_one_line(
+    loopscale, records, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(query_limits, "free_memory", lambda: 2**28)
+    many = ("query", "SELECT * FROM range(1000000)", "--store", records)
+    answer = loopscale(*many, "--json")
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err == (
+        "1,000,000 rows as JSON need more than half of the free memory; write --format csv, or add LIMIT\n"
+    )
+    assert loopscale(*many, "--format", "csv").out.count("\n") == 1_000_001
+
+
+def test_a_fault_in_a_late_row_is_one_line(loopscale, records):
+    late = "SELECT (CASE WHEN range = 500000 THEN 'x' ELSE '1' END)::INT FROM range(1000000)"
+    answer = loopscale("query", late, "--store", records)
+    assert (answer.code, answer.out, answer.err.count("\n")) == (2, "", 1)
+    assert "Could not convert string 'x'" in answer.err

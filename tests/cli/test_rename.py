@@ -36,6 +36,16 @@ def test_a_renamed_study_has_its_answers_under_the_new_name(loopscale, records: 
     assert {run.tags["study"] for run in runs if run.is_trial} == {"scaling/heads"}
 
 
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", None])
+def test_a_study_with_a_damaged_description_is_renamed(loopscale, records: Path, content: bytes | None):
+    (description,) = records.glob("artifacts/*/artifacts/study.json")
+    description.unlink() if content is None else description.write_bytes(content)
+    answer = loopscale("rename", "tiny", "other", "--store", records)
+    assert (answer.code, answer.err) == (0, "")
+    assert names(loopscale, records) == ["other"]
+    assert (description.read_bytes() if description.exists() else None) == content
+
+
 def test_a_run_goes_on_with_renamed_records(loopscale, records: Path, study_file: Path):
     loopscale("rename", "tiny", "other", "--store", records)
     (renamed := study_file.with_name("other.yaml")).write_text(study_file.read_text())
@@ -48,6 +58,8 @@ def test_names_that_are_taken_held_or_impossible_are_refused_in_one_line(loopsca
         (["tiny", "tiny"], "give another one"),
         (["absent", "other"], "no records of absent"),
         (["tiny", "../up"], "../up"),
+        (["tiny", "a" * 300], "300 characters are too many for the name of a study; use at most 200"),
+        (["tiny", "a/" * 4000 + "a"], "8,001 characters are too many"),
     ):
         refused = loopscale("rename", *words, "--store", records)
         assert (refused.code, refused.err.count("\n")) == (2, 1), refused.err

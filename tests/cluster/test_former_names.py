@@ -63,3 +63,25 @@ def test_a_mistake_stands_at_the_line_of_the_name_that_was_written(tmp_path: Pat
     with pytest.raises(Mistakes) as caught:
         read(tmp_path, SLURM + text)
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("common", "text", "said"),
+    [
+        (SLURM, "grows: 1", "lab.yaml:4: grows is 1, not true or false; write grows: true"),
+        (SLURM, "requeue: 0.0", "lab.yaml:4: requeue is 0.0, not true or false; write requeue: false"),
+        (SLURM, "memory_gib: true", "lab.yaml:4: memory_gib is True"),
+        (SLURM, "workers: true", "lab.yaml:4: workers is True, not a number; write workers: 1"),
+        (
+            LAUNCHER,
+            f"head: {{{NODE}, spot: 1}}\nworker: {{{NODE}}}",
+            "lab.yaml:6: head.spot is 1, not true or false; write spot: true",
+        ),
+    ],
+)
+def test_a_truth_value_is_no_number_and_a_number_is_no_truth_value(
+    tmp_path: Path, common: str, text: str, said: str
+):
+    with pytest.raises(Mistakes) as caught:
+        read(tmp_path, common + text)
+    assert said in str(caught.value)

@@ -90,6 +90,12 @@ def damage_everything(place: Place) -> None:
     )[0]
     if third != second:
         last.unlink()
+    # All metrics of a trial with weights, and the last values of all other trials.
+    (lost,) = sql(place, "SELECT run_uuid FROM tags WHERE key = 'trial' AND value = ?", key)[0]
+    for table in ("metrics", "latest_metrics"):
+        sql(place, f"DELETE FROM {table} WHERE run_uuid = ?", lost)
+    sql(place, "DELETE FROM latest_metrics WHERE key LIKE 'evaluate/%'")
+    sql(place, "DELETE FROM params WHERE run_uuid = ?", lost)
     sql(place, "UPDATE runs SET status = 'RUNNING', end_time = NULL")
     (store / "format.json").write_text("")
     (store / "locks" / "other.lock").mkdir(parents=True)
@@ -116,6 +122,8 @@ def test_the_doctor_heals_every_damage_and_every_answer_is_as_before(
         "format",
         "curves",
         "descriptions",
+        "metrics",
+        "settings",
         "weights",
         "running",
         "places",

@@ -1,11 +1,16 @@
 """Every mistake in a study file is one line: file, line, mistake, remedy."""
 
+import copy
 import re
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
-from loopscale.notation.mistakes import Mistakes
+from loopscale.notation.files import parse_yaml
+from loopscale.notation.mistakes import Mistakes, dotted
 from loopscale.studies.spec import Study
 
 STUDY = """\
@@ -518,6 +523,78 @@ WRONG = {
         "not true or false",
         "truncate: true",
     ),
+    "a number for a truth value": (
+        "    window: 2",
+        "    window: 2\n    truncate: 1",
+        9,
+        "training.truncate is 1, not true or false",
+        "write truncate: true",
+    ),
+    "a number among the truth values of an axis": (
+        "  training.loops: [2, 4]",
+        "  training.loops: [2, 4]\n  training.truncate: [true, 0]",
+        11,
+        "training.truncate is 0, not true or false",
+        "write truncate: false",
+    ),
+    "numbers to choose for a truth value": (
+        "  training.lr: {real: [1e-4, 1e-2], scale: log}",
+        "  model.repeat_norm: {choice: [0, 1]}",
+        13,
+        "model.repeat_norm is 0, not true or false",
+        "write repeat_norm: false",
+    ),
+    "true for a number of the evaluated task": (
+        "{loops: 10}",
+        "{loops: 10, task: {noise: true}}",
+        17,
+        "evaluate.task.noise is True, not a number",
+        "write noise: 1.0",
+    ),
+    "true for a number of a bound": (
+        "{along: loop}",
+        "{along: loop, theory: {kind: tied_descent, noise: true}}",
+        20,
+        "laws.0.theory.noise is True, not a number",
+        "write noise: 1.0",
+    ),
+    "true for a number in where": (
+        "where: training.window <= training.loops",
+        "where: training.window != true",
+        11,
+        "where compares 2 with True",
+        "numbers with numbers",
+    ),
+    "a number for a truth value in a list of where": (
+        "where: training.window <= training.loops",
+        "where: training.truncate in [0, 1]",
+        11,
+        "where compares True with [0, 1]",
+        "true or false",
+    ),
+    "true for a number of a claim": (
+        "    window: 2\nscientific:\n  training.loops: [2, 4]",
+        "    window: 1\nclaims: [{text: a, first: {training.loops: 4}, second: {training.loops: true}}]\n"
+        "scientific:\n  training.loops: [1, 4]",
+        9,
+        "a claim names {'training.loops': True}, which are 0 cells",
+        "for training.loops use one of 1, 4",
+    ),
+    "a number for a truth value of a solver": (
+        "baselines: [newton]",
+        "baselines: [{kind: gradient_descent, rate: 1.0}]\nclaims:\n- text: a\n  first: {training.loops: 4}\n"
+        "  second: {solver: {kind: gradient_descent, rate: true}}",
+        22,
+        "a claim names the solver {'kind': 'gradient_descent', 'rate': True}",
+        "name a baseline",
+    ),
+    "a claim about a baseline that is listed twice": (
+        "baselines: [newton]",
+        "baselines: [newton, newton]\nclaims: [{text: a, first: {training.loops: 4}, second: {solver: newton}}]",
+        18,
+        "baseline newton is listed twice",
+        "keep one",
+    ),
     "search by name alone": ("{kind: tpe, trials: 5}", "tpe", 14, "'tpe'", "search: {kind: tpe}"),
     "an unknown construction": (
         "[newton]",
@@ -812,3 +889,60 @@ def test_a_setting_with_effect_in_some_cell_and_an_easy_start_are_no_mistakes(
 ):
     (path := tmp_path / "study.yaml").write_text(BANDIT.replace(old, new) + more, encoding="utf-8")
     Study.load(path)
+
+
+EVERY_KEY = """\
+question: Does it fall?
+fixed:
+  task: {kind: linear_regression, dim: 2, points: 4, noise: 0.1}
+  model: {kind: looped, width: 8, heads: 1, biases: true}
+  training: {steps: 90, window: 1, truncate: true, optimizer: {kind: adam}}
+scientific:
+  training.loops: [1, 2, 3, 4]
+nuisance:
+  training.lr: {real: [0.001, 1.0], step: 0.333}
+  training.batch_size: {integer: [1, 8], step: 1}
+  training.clip: {choice: [0.5, 1.0]}
+  model.repeat_norm: {choice: [true, false]}
+known: [{training.lr: 0.001, training.batch_size: 1, model.repeat_norm: true}]
+search: {kind: tpe, trials: 2, seeds: 1}
+scheduler: {kind: asha, first_rung: 1, reduction: 2}
+replicates: 2
+evaluate: {loops: 5, prompts: 16, task: {noise: 1.0}}
+baselines: [{kind: gradient_descent, rate: 1.0}]
+laws: [{along: training.loops, form: [exponential], hold_out: [4], theory: {kind: tied_descent, noise: 1.0}}]
+claims:
+- {text: a, first: {training.loops: 2, loop: 1}, second: {training.loops: 1}, margin: 1.0}
+- {text: b, first: {training.loops: 1}, second: {solver: {kind: gradient_descent, rate: 1.0}, step: 1}, level: 1.0}
+until: {looks: [4, 8], most: 8, futile: 0.0, steps: 1, own_noise: false}
+resources: {cpu: 1, gpu: 0, memory: 1}
+budget: {hours: 1, core_hours: 1}
+stop: {error_below: 1, trial_hours: 1, failures: 0.5}
+"""
+"""Numbers that equal a truth value, and truth values, in all parts of a study."""
+
+
+def scalars(tree: Any, place: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+    items = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
+    for name, value in items:
+        yield from scalars(value, (*place, name))
+    if not isinstance(tree, dict | list):
+        yield place, tree
+
+
+@pytest.mark.slow
+def test_no_key_takes_a_truth_value_for_a_number_or_a_number_for_a_truth_value():
+    tree = parse_yaml(EVERY_KEY, "study").tree
+    Study.parse(tree)
+    taken: list[str] = []
+    for place, value in scalars(tree):
+        for other in (1, 0, 1.0) if isinstance(value, bool) else (True, False):
+            changed = part = cast(Any, copy.deepcopy(tree))
+            *parents, last = place
+            for step in parents:
+                part = part[step]
+            part[last] = other
+            with suppress(Mistakes):
+                Study.parse(changed)
+                taken.append(f"{dotted(place)}: {other}")
+    assert taken == []

@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-import torch
 from pyarrow import parquet
 
+from loopscale.core.seeds import stream
 from loopscale.records.mirror import Mirror
 from loopscale.records.model import WEIGHTS, Note, StoreError
 from loopscale.records.stores.base import Store
@@ -25,6 +25,7 @@ from loopscale.records.transfer import (
 )
 from loopscale.records.writing.mlflow_writer import MlflowWriter
 from loopscale.training.checkpoint import _pack
+from loopscale.training.trial import Trial
 
 ELSEWHERE = "/home/somebody/secret project"
 TAGS = {
@@ -38,9 +39,23 @@ DETAIL = f"""Traceback (most recent call last):
   File "{ELSEWHERE}/src/loopscale/training/loop.py", line 7, in train
   File "/usr/lib/python3/site-packages/torch/nn.py", line 1
 OSError: cannot open '/mnt/data set/x.bin', nor file:///home/somebody/y"""
-HEADER = {"format": 1, "key": "a", "trial": {}, "step": 20, "history": [], "seconds": 1.0, "param_groups": []}
-NET = _pack(HEADER | {"stripped": True}, {"net/w": torch.ones(2)})
-"""Kept weights of the trial a. An import checks them."""
+TRIAL = Trial.model_validate(
+    {
+        "task": {"kind": "linear_regression", "dim": 2, "points": 4},
+        "model": {"kind": "looped", "width": 4, "heads": 1},
+        "training": {"steps": 20},
+        "seed": 1,
+    }
+)
+KEPT = TRIAL.key
+"""The key of the trial with kept weights. The other trial is b."""
+HEADER = {"format": 1, "key": KEPT, "trial": TRIAL.model_dump(mode="json"), "step": 20, "history": []}
+WEIGHTS_OF_NET = TRIAL.model.build(TRIAL.task.prompt, stream(1, "weights")).state_dict()
+NET = _pack(
+    HEADER | {"seconds": 1.0, "param_groups": [], "stripped": True},
+    {f"net/{name}": tensor for name, tensor in WEIGHTS_OF_NET.items()},
+)
+"""Kept weights of the trial. An import checks them."""
 TABLES = {
     "trials": "SELECT * FROM trials ORDER BY trial",
     "history": "SELECT * FROM history ORDER BY ALL",
@@ -56,10 +71,10 @@ def written(store: Store, trials) -> None:
             ("study.yaml", b"question: why?\n"),
         )
         writer.write(Note("study", tags=TAGS, artifacts=description, status="FINISHED"))
-        for note in [*trials.whole("a", 0.5), *trials.whole("b"), trials.begun("c"), trials.at("c", 10)]:
+        for note in [*trials.whole(KEPT, 0.5), *trials.whole("b"), trials.begun("c"), trials.at("c", 10)]:
             writer.write(note)
         tags = {"weights": "kept", "detail": DETAIL, "git_commit": "abc", "git_changed": "no"}
-        writer.write(Note("a", 20, {"rung/10": 0.5, "flops": 1e12}, tags=tags, artifacts=((WEIGHTS, NET),)))
+        writer.write(Note(KEPT, 20, {"rung/10": 0.5, "flops": 1e12}, tags=tags, artifacts=((WEIGHTS, NET),)))
         assert writer.flush(30)
 
 
@@ -94,7 +109,7 @@ def test_an_export_gives_the_same_answers_as_its_store(filled: Store, folder: Pa
     assert [row | {"detail": None} for row in exported["trials"]] == [
         row | {"detail": None} for row in finished
     ]
-    assert [row["commit"] for row in exported["trials"]] == ["abc", None]
+    assert {row["trial"]: row["commit"] for row in exported["trials"]} == {KEPT: "abc", "b": None}
     assert exported["studies"][0]["commit"] == "abc-dirty"
     assert exported["studies"][0]["json"] == '{"question": "why?", "cells": []}'
     first, _ = recorded_trials(open_store(folder), "one")
@@ -137,13 +152,13 @@ def test_an_export_contains_no_folders_of_the_exporting_machine(folder: Path):
 def test_weights_are_exported_only_on_request(filled: Store, tmp_path: Path):
     assert export_records(filled, None, tmp_path / "with", weights=True) == ExportCounts(trials=2, weights=1)
     assert export_records(filled, None, tmp_path / "without") == ExportCounts(trials=2, weights=0)
-    assert [file.name for file in tmp_path.glob("with*/weights/*")] == ["a.safetensors"]
+    assert [file.name for file in tmp_path.glob("with*/weights/*")] == [f"{KEPT}.safetensors"]
     exported = open_store(tmp_path / "with")
-    run = next(record.run for record in recorded_trials(exported, "one") if record.key == "a")
-    assert exported.artifact(run, WEIGHTS, tmp_path) == tmp_path / "with/weights/a.safetensors"
+    run = next(record.run for record in recorded_trials(exported, "one") if record.key == KEPT)
+    assert exported.artifact(run, WEIGHTS, tmp_path) == tmp_path / f"with/weights/{KEPT}.safetensors"
     other = open_store(tmp_path / "other", create=True)
     assert import_records(other, tmp_path / "with") == ImportCounts(new=2, present=0)
-    run = next(record.run for record in recorded_trials(other, "one") if record.key == "a")
+    run = next(record.run for record in recorded_trials(other, "one") if record.key == KEPT)
     assert (other.artifact(run, WEIGHTS) or Path()).read_bytes() == NET
 
 
@@ -157,7 +172,7 @@ def test_an_export_can_be_exported_again(folder: Path, tmp_path: Path):
     export_records(open_store(folder), None, tmp_path / "again", weights=True)
     assert answers(open_store(tmp_path / "again")) == answers(open_store(folder))
     assert open_store(tmp_path / "again").parent_run("one")
-    assert (tmp_path / "again/weights/a.safetensors").read_bytes() == NET
+    assert (tmp_path / f"again/weights/{KEPT}.safetensors").read_bytes() == NET
 
 
 def test_an_export_does_not_overwrite_a_store(filled: Store):
@@ -197,7 +212,7 @@ def test_an_export_does_not_replace_itself(folder: Path):
     """Without weights, an export deletes the weights of an earlier export in the same folder."""
     with pytest.raises(StoreError, match="is the store itself; give another folder"):
         export_records(open_store(folder), None, folder)
-    assert (folder / "weights/a.safetensors").read_bytes() == NET
+    assert (folder / f"weights/{KEPT}.safetensors").read_bytes() == NET
 
 
 def test_a_database_of_mlflow_alone_makes_no_store_of_its_folder(filled: Store, tmp_path: Path):

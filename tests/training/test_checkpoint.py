@@ -1,10 +1,15 @@
 import json
+import os
+import resource
 import struct
+import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors import torch as safetensors
 
 from loopscale.evaluate import Evaluation, evaluate
 from loopscale.models import linear
@@ -203,3 +208,72 @@ def test_a_resumed_trial_keeps_its_library_and_the_next_trial_does_not(make, tmp
     assert linear.used() == other
     Learner(trial)
     assert linear.used() == linear.fastest()
+
+
+HOSTILE: dict[str, Callable[[dict[str, Any], dict[str, torch.Tensor]], Any]] = {
+    "other shapes": lambda header, net: {name: torch.zeros(3) for name in net},
+    "a tensor more": lambda header, net: net | {"net/more": torch.zeros(3)},
+    "a tensor less": lambda header, net: dict(list(net.items())[1:]),
+    "integers": lambda header, net: {name: tensor.to(torch.int8) for name, tensor in net.items()},
+    "complex numbers": lambda header, net: {name: tensor.to(torch.complex64) for name, tensor in net.items()},
+    "nan": lambda header, net: {name: tensor * torch.nan for name, tensor in net.items()},
+    "the state of an optimizer": lambda header, net: net | {"adam/0/step": torch.zeros(1)},
+    "another trial": lambda header, net: header["trial"].update(seed=99),
+    "an unknown task": lambda header, net: header["trial"].update(task={"kind": "absent"}),
+    "a net of any size": lambda header, net: header["trial"]["model"].update(width=2**15),
+}
+
+
+@pytest.mark.parametrize("harm", HOSTILE.values(), ids=HOSTILE)
+def test_weights_of_another_net_are_refused_before_an_import(make, tmp_path: Path, harm: Callable):
+    trial, store = make(kind="looped"), open_checkpoint_store(tmp_path)
+    saved(trial, tmp_path)
+    content = checkpoint.strip(store, trial.key, keep_weights=True)
+    file = tmp_path / f"{trial.key}.safetensors"
+    checkpoint.check_weights(file, trial.key)
+    header, net = checkpoint._unpack("", trial.key, content)
+    changed = harm(header, net)
+    file.write_bytes(checkpoint._pack(header, net if changed is None else changed))
+    with pytest.raises(CorruptCheckpoint, match="is damaged: "):
+        checkpoint.check_weights(file, trial.key)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\x80\x04cposix\nsystem\n", b"\xff" * 30, struct.pack("<Q", 2**40) + b"{}"]
+)
+def test_other_files_are_no_weights(tmp_path: Path, content: bytes):
+    (file := tmp_path / "a.safetensors").write_bytes(content)
+    with pytest.raises(CorruptCheckpoint, match="is damaged: "):
+        checkpoint.check_weights(file, "a")
+
+
+@pytest.fixture
+def little_memory() -> Iterator[None]:
+    """This process gets at most 1 GiB more than it has."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 2**30, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def test_a_file_that_is_larger_than_the_memory_is_damaged(make, tmp_path: Path, little_memory: None):
+    """A sparse file has any size, and needs no room on the disk."""
+    trial, store = make(kind="looped"), open_checkpoint_store(tmp_path)
+    saved(trial, tmp_path)
+    checkpoint.strip(store, trial.key, keep_weights=True)
+    os.truncate(file := tmp_path / f"{trial.key}.safetensors", 2**36)
+    assert checkpoint.condition(store, trial.key, 1) == "damaged"
+    with pytest.raises(CorruptCheckpoint, match="it is longer than the weights of its net"):
+        checkpoint.check_weights(file, trial.key)
+
+
+def test_a_checksum_of_numbers_without_a_type_in_numpy_is_damage(make, tmp_path: Path):
+    trial, store = make(kind="looped"), open_checkpoint_store(tmp_path)
+    saved(trial, tmp_path)
+    file = tmp_path / f"{trial.key}.safetensors"
+    header, net = checkpoint._unpack("", trial.key, file.read_bytes())
+    text = json.dumps(header | {"sums": dict.fromkeys(net, 0)})
+    halves = {name: tensor.to(torch.bfloat16) for name, tensor in net.items()}
+    file.write_bytes(safetensors.save(halves, {"loopscale": text, "sum": str(zlib.crc32(text.encode()))}))
+    assert checkpoint.condition(store, trial.key, 1) == "damaged"

@@ -22,6 +22,8 @@ if TYPE_CHECKING:  # see loopscale.cli
 
 MOST_CELLS = 10_000
 """Cells of a printed table. The layout of more cells takes seconds to minutes, without any output."""
+JSON_BYTES = 400
+"""Bytes of memory that each row and each value takes on its way to JSON."""
 LONGEST = 500
 """Characters of a cell of a printed table."""
 
@@ -72,7 +74,9 @@ def command(
     A table shows up to 10,000 cells and 500 characters of a cell; CSV and JSON are complete. The bytes of a BLOB are
     hexadecimal digits.
 
-    DuckDB may use half of the free memory, and half of the free disk of temporary files. Ctrl-C ends a query.
+    DuckDB may use half of the free memory, and half of the free disk of temporary files. An answer may use a quarter
+    of the free memory. A larger query ends with one line. Ctrl-C ends a query, also an endless recursion, and so does
+    [cyan]--timeout[/cyan].
 
     What did not finish, by study, and how often:
 
@@ -93,12 +97,16 @@ def command(
 
 def _answer(sql: str, timeout: float | None, form: Format | None, as_json: bool, store: "Store") -> None:
     from loopscale.interface.queries import column_values, query_table
+    from loopscale.records.query_limits import free_memory
 
     answer = query_table(sql, store, timeout)
     names = answer.column_names
     if as_json:
         if doubled := [name for name in names if names.count(name) > 1]:
             raise UsageError(f"two columns are named {doubled[0]}; write AS to name one of them")
+        if JSON_BYTES * answer.num_rows * (1 + len(names)) > free_memory():
+            what = f"{plural(answer.num_rows, 'row')} as JSON need more than half of the free memory"
+            raise UsageError(f"{what}; write --format csv, or add LIMIT")
         values = zip(*map(column_values, answer.columns), strict=True)
         show_json([dict(zip(names, row, strict=True)) for row in values])
     elif form is Format.csv:

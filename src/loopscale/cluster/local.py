@@ -36,7 +36,11 @@ from loopscale.core.file_locks import process_here
 from loopscale.core.file_names import LONGEST_FILE_NAME, bounded_name
 from loopscale.core.machine_share import trials_per_machine, usable_cpus
 from loopscale.core.private_folders import make_private
-from loopscale.records.stores.opening import absolute_folder, store_place
+from loopscale.core.regular_files import read_regular
+from loopscale.core.visible import tell
+from loopscale.records.stores.base import unwritable
+from loopscale.records.stores.folder import check_folder
+from loopscale.records.stores.opening import DEFAULT, absolute_folder, store_place
 from loopscale.runner.lease import drivers
 
 STOP_SECONDS = 60.0
@@ -66,11 +70,14 @@ class Local(Cluster, kind="local"):
 
     @property
     def _storage_folder(self) -> Path:
-        """The folder of everything but records: `storage`, else the store if it is a folder, else `.loopscale`."""
-        for place in (self.storage, self.store, os.environ.get("LOOPSCALE_STORE")):
-            if place and "://" not in place:
-                return absolute_folder(place)
-        return Path(".loopscale").absolute()
+        """The folder of everything but records: `storage`, else the store if it is a folder, else `.loopscale`.
+
+        Raises StoreError for a path that is no folder.
+        """
+        places = (self.storage, self.store, os.environ.get("LOOPSCALE_STORE"))
+        folder = absolute_folder(next((place for place in places if place and "://" not in place), DEFAULT))
+        check_folder(folder)
+        return folder
 
     @override
     def submit(self, name: str, request: Request) -> Submission:
@@ -82,8 +89,11 @@ class Local(Cluster, kind="local"):
             request.study.replace("/", "__"), f"-{number}", LONGEST_FILE_NAME - len(".json")
         )
         package, log, code = self.folder / identity, self._file(identity, "log"), self._file(identity, "code")
-        make_private(self._storage_folder)
-        self.folder.mkdir(exist_ok=True)
+        try:
+            make_private(self._storage_folder)
+            self.folder.mkdir(exist_ok=True)
+        except OSError as problem:
+            raise unwritable(self.folder, problem) from problem
         shutil.rmtree(package, ignore_errors=True)  # of a submission that was cut short
         unpack(request, package)
         resolved = self.model_copy(update={"store": self._store(), "storage": self._storage()})
@@ -100,12 +110,15 @@ class Local(Cluster, kind="local"):
             stderr=subprocess.DEVNULL,
         )
         about = {"study": request.study, "pid": process.pid, "born": _start_time(process.pid)}
-        self._file(identity, "json").write_text(json.dumps(about | {"started": time.time()}))
-        return self._submission(name, identity)
+        about["started"] = time.time()
+        self._file(identity, "json").write_text(json.dumps(about))
+        return self._submission(name, identity, about)
 
     @override
     def submissions(self, name: str) -> list[Submission]:
-        submissions = [self._submission(name, path.stem) for path in self.folder.glob("*.json")]
+        identities = sorted(path.stem for path in self.folder.glob("*.json"))
+        known = {identity: about for identity in identities if (about := self._about(identity))}
+        submissions = [self._submission(name, identity, about) for identity, about in known.items()]
         going = {each.study for each in submissions if each.state not in ENDED}
         submissions += [
             Submission(driver.name, driver.study, name, "running", driver.since, detail=STARTED_BY_RUN)
@@ -126,7 +139,7 @@ class Local(Cluster, kind="local"):
             what = f"{submission.study} is run by {submission.id}, and its output is on the terminal of `loopscale run`"
             raise ClusterError(what, f"`loopscale watch {submission.study}` shows the study here")
         log = self._file(submission.id, "log")
-        if not log.exists():
+        if not log.is_file():
             raise ClusterError(f"{submission.id} has no log in {self.folder}", "look at `loopscale list`")
         yield from follow_file(log, lambda: self.has_ended(submission), follow)
 
@@ -140,8 +153,8 @@ class Local(Cluster, kind="local"):
     def _drivers(self, submission: Submission) -> list[int]:
         """The processes of the submission's driver. Raises ClusterError if they belong to another host."""
         if submission.detail != STARTED_BY_RUN:
-            about = json.loads(self._file(submission.id, "json").read_text())
-            return _children(about["pid"])  # their shell goes on to write the exit code
+            about = self._about(submission.id)
+            return _children(about["pid"]) if about else []  # their shell goes on to write the exit code
         process = process_here(submission.id)
         if process is None:
             raise ClusterError(f"{submission.study} is run by {submission.id}", "stop the process there")
@@ -159,16 +172,29 @@ class Local(Cluster, kind="local"):
     def _storage(self) -> str | None:
         return self.storage if not self.storage or "://" in self.storage else str(self._storage_folder)
 
-    def _submission(self, name: str, identity: str) -> Submission:
-        about = json.loads(self._file(identity, "json").read_text())
+    def _about(self, identity: str) -> dict[str, Any] | None:
+        """The study and the process of a submission. None after a note for a damaged file."""
+        file = self._file(identity, "json")
+        try:
+            about = json.loads(read_regular(file))
+            typed = {"study": str, "pid": int, "born": str | None, "started": int | float}
+            if all(isinstance(about[key], kind) for key, kind in typed.items()):
+                return about
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            pass
+        tell(f"note: {file} is damaged, so its submission is left out; rename the file")
+        return None
+
+    def _submission(self, name: str, identity: str, about: Mapping[str, Any]) -> Submission:
         state, detail, ended = self._state(about, self._file(identity, "code"))
         return Submission(identity, about["study"], name, state, about["started"], ended, detail)
 
     @staticmethod
     def _state(about: Mapping[str, Any], code: Path) -> tuple[SubmissionState, str, float | None]:
-        if code.exists() and (text := code.read_text().strip()):
-            state, detail = EXIT_STATES.get(text, ("failed", f"exit code {text}"))
-            return state, detail, code.stat().st_mtime
+        with contextlib.suppress(OSError):  # the process has not ended, or something else has the name
+            if text := read_regular(code).decode(errors="replace").strip():
+                state, detail = EXIT_STATES.get(text, ("failed", f"exit code {text[:20]}"))
+                return state, detail, code.stat().st_mtime
         if _start_time(about["pid"]) == about["born"]:
             return "running", "", None
         return "failed", "its process died; submit it again to resume", None

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from loopscale.core.file_names import bounded_name
+from loopscale.core.regular_files import IRREGULAR, is_misplaced, open_regular, read_regular
 
 LONGEST_LOCK = 210
 """Bytes in the name of a lock that is a file. The names of its partial files are longer by 38 bytes."""
@@ -58,7 +59,7 @@ def locked(file: IO[Any], path: Path, wait: bool = True) -> Generator[None, None
     try:
         take(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
-        raise LockHeld(_holder(path.read_text(errors="replace"))) from None
+        raise LockHeld(_holder(read_regular(path).decode(errors="replace"))) from None
     except NoLocks:
         with _beating(_held_file(path), wait):
             yield
@@ -72,7 +73,7 @@ def holder_of(path: Path) -> str | None:
     Nothing is written, and the file may be read only.
     """
     try:
-        with path.open(errors="replace") as file:
+        with open_regular(path, "r", errors="replace") as file:
             try:
                 take(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -155,7 +156,7 @@ def _beating(held: Path, wait: bool) -> Generator[None, None, None]:
 
 
 def _create(held: Path, token: str, wait: bool) -> None:
-    """Make the file, after the end or the death of its holder. Raises LockHeld."""
+    """Make the file, after the end or the death of its holder. Raises LockHeld, and OSError for a folder or a pipe."""
     seen, since = None, time.monotonic()
     while True:
         part = held.with_name(f".{held.name}.{token}")
@@ -164,7 +165,8 @@ def _create(held: Path, token: str, wait: bool) -> None:
             os.link(part, held)  # fails if the file exists, also on NFS, and the file is complete at once
             return
         except FileExistsError:
-            pass
+            if is_misplaced(held):
+                raise IsADirectoryError(errno.EISDIR, IRREGULAR, str(held)) from None
         finally:
             part.unlink(missing_ok=True)
         claim = _read(held)
@@ -204,7 +206,7 @@ def _replace(held: Path, token: str, beats: int) -> None:
 def _read(held: Path) -> dict[str, Any] | None:
     """The claim in the file; None without a file. A damaged file is a claim that nobody renews."""
     try:
-        text = held.read_text()
+        text = read_regular(held).decode(errors="replace")
     except OSError:
         return None
     try:

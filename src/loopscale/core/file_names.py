@@ -4,6 +4,8 @@ from hashlib import sha256
 
 LONGEST_FILE_NAME = 255
 """Bytes in the name of a file on the usual file systems."""
+LONGEST_STUDY_NAME = 200
+"""Characters of the name of a study that a person gives to records. Escaped, the name is a folder of an export."""
 DIGITS = 16
 """Hexadecimal digits of the hash."""
 

@@ -1,12 +1,11 @@
 """A check of the doctor, its findings, and the store that the doctor examines."""
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from loopscale.records.model import Run, parent_among
 from loopscale.records.stores.base import Store
@@ -80,12 +79,3 @@ class Check(ABC):
     @abstractmethod
     def find(self, patient: Patient) -> Iterator[Finding]:
         """Every fault that the check knows. A repair runs before the next finding is looked for."""
-
-
-def json_object(content: bytes | str | None) -> dict[str, Any] | None:
-    """The JSON object in a text; None for any other content."""
-    try:
-        value = json.loads(content or b"")
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None

@@ -1,7 +1,7 @@
 """Examine a store with all checks, and mend the store on request."""
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pkgutil import iter_modules
@@ -53,9 +53,15 @@ def all_checks() -> list[Check]:
 
 def examine(patient: Patient, repair: bool, notice: Callable[[str], None]) -> Iterator[Examined]:
     """Every finding, with its repair on request. A store that a live driver uses is only read."""
-    with _leases(patient, repair, notice):
-        for check in all_checks():
+    _look_for_driver(patient)
+    checks = all_checks()
+    for check in checks:
+        if check.stage == STAGES[0]:  # a folder in the place of a lock would forbid the leases
             yield from _examine(patient, check, repair and not patient.in_use)
+    with _leases(patient, notice) if repair and not patient.in_use else nullcontext():
+        for check in checks:
+            if check.stage != STAGES[0]:
+                yield from _examine(patient, check, repair and not patient.in_use)
 
 
 def _examine(patient: Patient, check: Check, repair: bool) -> Iterator[Examined]:
@@ -75,17 +81,21 @@ def _mended(check: Check, finding: Finding) -> Examined:
         return Examined(check.name, finding, failed=" ".join(str(problem).split()) or type(problem).__name__)
 
 
+def _look_for_driver(patient: Patient) -> None:
+    """Note the driver that uses the store, if there is one on this host."""
+    store = patient.store
+    for study in [] if store.read_only else store.studies():
+        with suppress(PermissionError):  # a store of another user
+            if driver := lock_holder(store.storage, study):
+                patient.in_use = f"{study} is being run by {driver}"
+
+
 @contextmanager
-def _leases(patient: Patient, repair: bool, notice: Callable[[str], None]) -> Iterator[None]:
-    """Hold every study of the store for a repair, so that no driver starts. Else only look for a driver."""
+def _leases(patient: Patient, notice: Callable[[str], None]) -> Iterator[None]:
+    """Hold every study of the store, so that no driver starts."""
     store = patient.store
     with ExitStack() as held:
         for study in [] if store.read_only else store.studies():
-            if not repair:
-                with suppress(PermissionError):  # a store of another user
-                    if driver := lock_holder(store.storage, study):
-                        patient.in_use = f"{study} is being run by {driver}"
-                continue
             try:
                 held.enter_context(lease(store.storage, study))
                 held.enter_context(claim_records(store, study, lambda _: None, notice))

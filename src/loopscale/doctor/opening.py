@@ -1,6 +1,7 @@
 """Open a store whose folder lacks a sound `format.json`."""
 
 import json
+import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -44,7 +45,7 @@ def open_damaged(
 
 def _lacks_only_the_format(folder: Path) -> bool:
     """True for a database whose studies all have the present format, beside a damaged or missing format file."""
-    if not (folder / DATABASE).is_file():
+    if not os.path.isfile(folder / DATABASE):
         return False
     try:
         if int(json.loads(read_regular(folder / FORMAT_FILE))["format"]) > FORMAT:

@@ -16,6 +16,7 @@ from typing import Any, Self, cast
 
 import yaml
 
+from loopscale.core.file_names import LONGEST_STUDY_NAME
 from loopscale.core.plugins import is_path
 from loopscale.core.visible import UNSEEN
 from loopscale.notation.mistakes import Fault, Mistake, Mistakes, Place, dotted, one_of, quoted
@@ -105,10 +106,13 @@ def study_name(path: Path) -> str:
 
 
 def new_name(text: str) -> str:
-    """The name that records shall have, given the name or a file. Raises Mistakes for a name that no study can have."""
+    """The name that records shall have, given the name or a file. Raises Mistakes for a name that no file can have."""
     path = Path(text)
     if path.suffix in SUFFIXES:
         return study_name(path)
+    if len(text) > LONGEST_STUDY_NAME:
+        what = f"{len(text):,} characters are too many for the name of a study"
+        raise Mistakes.one(quoted(text), what, f"use at most {LONGEST_STUDY_NAME}")
     if not STUDY_NAME.fullmatch(text):
         what = f"{quoted(text)} cannot be a study's name"
         raise Mistakes.one(quoted(text), what, "use letters, digits, _ . and - only, and / between folders")

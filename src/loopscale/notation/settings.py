@@ -273,7 +273,7 @@ def _wanted(kind: str, error: ErrorDetails, root: type[Config], tree: Mapping[st
 
 
 def coercions(written: Any, validated: Any, place: Place = ()) -> Iterator[Fault]:
-    """Texts and truth values that pydantic accepted as numbers, and texts that it accepted as truth values.
+    """Texts and truth values that pydantic accepted as numbers, and texts and numbers accepted as truth values.
 
     Pydantic itself accepts no text in percent. A setting that has accepted one is a share, see `share_of`.
     """
@@ -287,9 +287,9 @@ def coercions(written: Any, validated: Any, place: Place = ()) -> Iterator[Fault
         for n, (value, result) in enumerate(zip(values, results, strict=False)):
             yield from coercions(value, result, (*place, n))
     elif (
-        isinstance(written, str | bool)
+        isinstance(written, str | bool | int | float)
         and isinstance(validated, int | float)
-        and type(validated) is not type(written)
+        and (isinstance(written, str) or isinstance(written, bool) is not isinstance(validated, bool))
         and not str(written).endswith("%")
     ):
         wanted, right = "true or false" if isinstance(validated, bool) else "a number", str(validated).lower()

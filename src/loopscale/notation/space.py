@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 import numpy as np
 from pydantic import BeforeValidator, Field, model_validator
 
-from loopscale.core.config import Config
+from loopscale.core.config import Config, same_value
 from loopscale.notation.mistakes import quoted
 
 LARGEST = 2**53
@@ -69,7 +69,7 @@ class Choice(Config):
     def read(self, value: Any) -> Any:
         """The value as a point has it. Raises ValueError if the value is not among the choices."""
         for each in self.choice:
-            if each == value and isinstance(each, bool) == isinstance(value, bool):
+            if same_value(each, value):
                 return each
         raise ValueError(
             f"{quoted(value)} is not among {quoted(list(self.choice))}; write one of these values"

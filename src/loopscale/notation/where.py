@@ -114,8 +114,18 @@ def _value(node: ast.expr, look_up: LookUp) -> Any:
             raise ValueError(f"where may not hold {ast.unparse(node)!r}; {ALLOWED}")
 
 
+def _mixes(left: Any, right: Any) -> bool:
+    """True for a truth value and a number. Python's True is 1, and a person who compares the two has made a mistake."""
+    return all(isinstance(each, int | float) for each in (left, right)) and isinstance(
+        left, bool
+    ) is not isinstance(right, bool)
+
+
 def _apply(op: ast.AST, node: ast.expr, left: Any, right: Any) -> Any:
-    numbers = all(isinstance(each, int | float) for each in (left, right))
+    numbers = all(isinstance(each, int | float) and not isinstance(each, bool) for each in (left, right))
+    if any(_mixes(left, each) for each in (right if isinstance(right, list) else [right])):
+        what = f"where compares {quoted(left)} with {quoted(right)} in {quoted(ast.unparse(node))}"
+        raise ValueError(f"{what}; compare truth values with true or false, and numbers with numbers")
     if not numbers and not isinstance(op, ast.Eq | ast.NotEq | ast.In | ast.NotIn):
         raise ValueError(
             f"where cannot compute {ast.unparse(node)!r} from {left!r} and {right!r}; use numbers there"

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Protocol, Self, TypeVar,
 
 from pydantic import BeforeValidator, Field, StringConstraints, ValidationError, model_validator
 
-from loopscale.core.config import Config, is_tree, leaves
+from loopscale.core.config import Config, is_tree, leaves, same_value
 from loopscale.core.titles import readable
 from loopscale.notation.files import read_study
 from loopscale.notation.mistakes import Mistakes, one_of, quoted
@@ -76,7 +76,7 @@ class CellSide(NamedTuple):
     def names(self, values: Mapping[str, Any]) -> bool:
         """True if a cell with these scientific settings has all settings of this side."""
         of_cell = dict(leaves(values))
-        return all(of_cell.get(path) == value for path, value in self.settings.items())
+        return all(same_value(of_cell.get(path), value) for path, value in self.settings.items())
 
 
 class SolverSide(NamedTuple):
@@ -92,7 +92,10 @@ class SolverSide(NamedTuple):
 
         If the values of a setting are numbers and words, as in 2.0 and theory, records keep all of them as text.
         """
-        return all(solver.get(name) in (value, json.dumps(value)) for name, value in self.settings.items())
+        return all(
+            any(same_value(solver.get(name), text) for text in (value, json.dumps(value)))
+            for name, value in self.settings.items()
+        )
 
 
 Side = CellSide | SolverSide

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from loopscale.core.file_names import LONGEST_STUDY_NAME
 from loopscale.records.deferred_imports import dataset
 from loopscale.records.model import (
     DAMAGE,
@@ -25,8 +26,6 @@ from loopscale.records.model import (
 if TYPE_CHECKING:  # pyarrow is imported at its first use
     import pyarrow as pa
 
-LONGEST_NAME = 200
-"""Bytes of a study's name, escaped as the name of a folder."""
 LONGEST_KEY, LONGEST_SETTING, LONGEST_TAG = 250, 6000, 8000
 """Characters of the name of a tag, setting or metric, of a setting, and of a tag."""
 TRIAL_KEY = re.compile(r"[\w-]{1,100}", re.ASCII)
@@ -142,7 +141,7 @@ def check_name(name: Any) -> None:
     """StoreError for the name of a study that no store takes: the name is also the name of folders and files."""
     if not isinstance(name, str) or not name.strip() or not name.isprintable():
         raise _fault("an exported study", f"has the name {str(name)[:40]!r}")
-    if len(quote(name, safe=" ")) > LONGEST_NAME:
+    if len(quote(name, safe=" ")) > LONGEST_STUDY_NAME:
         raise _fault(f"the exported study {name[:40]}...", f"has a name of {len(name):,} characters")
 
 

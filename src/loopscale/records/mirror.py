@@ -23,13 +23,20 @@ from loopscale.core import durable
 from loopscale.core.file_locks import NoLocks, take
 from loopscale.core.file_names import bounded_name
 from loopscale.core.private_folders import make_private
-from loopscale.core.regular_files import read_regular
+from loopscale.core.regular_files import open_regular, read_regular
 from loopscale.core.temporary import lasting_folder
 from loopscale.core.visible import tell
 from loopscale.errors import QueryError as QueryError
 from loopscale.records.deferred_imports import duckdb, pa, parquet
 from loopscale.records.model import STUDY_JSON, Run, StoreError, parent_among
-from loopscale.records.query_limits import TOO_LARGE, has_stuck_query, run_query, spilling
+from loopscale.records.query_limits import (
+    ROWS_AT_ONCE,
+    TOO_LARGE,
+    bounded_answer,
+    has_stuck_query,
+    run_query,
+    spilling,
+)
 from loopscale.records.stores.base import Store, file_lock
 from loopscale.records.tables import (
     HIDDEN,
@@ -84,6 +91,8 @@ class StudyMirror:
         state = {run.id: [run.fingerprint, file] for run, file in self._assign_files(runs, known)}
         if state == known:
             return False
+        if os.path.lexists(self.folder) and not self.folder.is_dir():
+            self.folder.unlink()  # a mirror can be made anew
         self.folder.mkdir(parents=True, exist_ok=True)
         changed, damaged = {run for run, entry in state.items() if known.get(run) != entry}, dict[str, str]()
         touched = {state[run][1] for run in changed} | {known[run][1] for run in known.keys() - state.keys()}
@@ -131,6 +140,15 @@ class StudyMirror:
         table = parquet.read_table(path, filters=[("run", "==", run.id)], schema=schema)
         empty = [name for name in LATER_COLUMNS if table[name].null_count == len(table)]
         return table.drop_columns(["run", "trial", *empty]) if len(table) else None
+
+    def history(self, run: str) -> dict[tuple[str, int], float]:
+        """The points of a run, by metric and step."""
+        _, file = _sound_state(_load_json(self.folder / "state.json")).get(run, (DAMAGED, None))
+        if file is None:
+            return {}
+        path = self.folder / f"history-{file:04}.parquet"
+        rows = parquet.read_table(path, filters=[("run", "==", run)]).to_pylist()
+        return {(row["metric"], row["step"]): row["value"] for row in rows}
 
     @property
     def description(self) -> str:
@@ -315,12 +333,18 @@ class Mirror:
                     raise QueryError(
                         "a query is one SELECT; write one over trials, curves, history and studies"
                     )
-                return connection.sql(statements[0].query).to_arrow_table()
+                return bounded_answer(connection.sql(statements[0].query).to_arrow_reader(ROWS_AT_ONCE))
 
             try:
                 return run_query(ask, connection, timeout)
             except duckdb.OutOfMemoryException as problem:
                 raise QueryError(TOO_LARGE) from problem
+            except OSError as problem:
+                if problem.errno is not None:
+                    raise
+                if "Out of Memory" in str(problem):  # Arrow's error for an error of DuckDB in a later batch
+                    raise QueryError(TOO_LARGE) from problem
+                raise QueryError(_query_message(" ".join(str(problem).split()))) from problem
             except duckdb.Error as problem:
                 raise QueryError(_query_message(" ".join(str(problem).split()))) from problem
 
@@ -363,6 +387,17 @@ class Mirror:
         mirrored = StudyMirror(self.folder / _folder_name(study))
         return None if self.damage else mirrored.curve(run)
 
+    def kept_history(self, study: str, run: str) -> dict[tuple[str, int], float]:
+        """The points of a run that the mirror holds, by metric and step. Newer records may have more points."""
+        return {} if self.damage else StudyMirror(self.folder / _folder_name(study)).history(run)
+
+    def kept_row(self, study: str, run: str) -> dict[str, Any]:
+        """The row of a run in the table of trials as the last reader has seen the row; empty without a row."""
+        if self.damage or not self.folder.is_dir():
+            return {}
+        rows = StudyMirror(self.folder / _folder_name(study)).trials.to_pylist()
+        return next((row for row in rows if row["run"] == run), {})
+
     def kept_description(self, study: str) -> str:
         """The description of a study as the mirror holds the description; empty if there is none."""
         described = "" if self.damage else StudyMirror(self.folder / _folder_name(study)).description
@@ -380,7 +415,7 @@ class Mirror:
         if not os.path.isfile(self.folder / LOCK):  # also a folder or a pipe, which the doctor moves away
             yield
             return
-        handle = (self.folder / LOCK).open()
+        handle = open_regular(self.folder / LOCK, "r")
         with handle:
             with suppress(NoLocks):  # then `sync` has made the copy for this process alone
                 take(handle, fcntl.LOCK_SH)
@@ -466,7 +501,7 @@ def _writable(folder: Path) -> bool:
         make_private(folder)
         if not os.access(folder, os.W_OK):
             return False
-        with (folder / LOCK).open("a") as handle, suppress(BlockingIOError):
+        with open_regular(folder / LOCK, "a") as handle, suppress(BlockingIOError):
             take(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except NoLocks:
         tell(f"note: the file system of {folder} has no locks; a temporary folder has the tables")

@@ -163,6 +163,15 @@ def parent_among(runs: Iterable[Run]) -> Run | None:
     return next((run for run in runs if run.tags.get("role") == STUDY), None)
 
 
+def json_object(content: bytes | str | None) -> dict[str, Any] | None:
+    """The JSON object in a text; None for any other content."""
+    try:
+        value = json.loads(content or b"")
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
 def parse_description(text: str | bytes) -> dict[str, Any]:
     """The description. Raises one of `DAMAGE` unless the text has the form that `Study.document` writes."""
     description = json.loads(text)

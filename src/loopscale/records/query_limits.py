@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from loopscale.core.temporary import temporary_folder
 from loopscale.errors import QueryError
-from loopscale.records.deferred_imports import duckdb
+from loopscale.records.deferred_imports import duckdb, pa
 
 GRACE = 2.0
 """Seconds for DuckDB to end a query. A few of DuckDB's functions end only with their value."""
@@ -23,6 +23,10 @@ SHARE = 0.5
 LEAST_MEMORY = 2**28
 """A query may use so many bytes of memory in any case."""
 TOO_LARGE = "the query needs more than half of the free memory and disk; ask for less, as by LIMIT or WHERE"
+ANSWER_SHARE = 0.5
+"""The share of a query's memory that its answer may use. DuckDB's limit does not count the answer."""
+ROWS_AT_ONCE = 100_000
+"""Rows of an answer between two looks at its size."""
 Answer = TypeVar("Answer")
 _stuck: list[threading.Event] = []
 """One event for each query that was told to end. The event is set when the query has ended."""
@@ -76,6 +80,17 @@ def _end(ended: threading.Event, connection: "duckdb.DuckDBPyConnection") -> Non
         connection.interrupt()
         if ended.wait(PAUSE):
             return
+
+
+def bounded_answer(reader: "pa.RecordBatchReader") -> "pa.Table":
+    """The answer as a table. Raises QueryError if the answer outgrows its share of the free memory."""
+    room, batches = ANSWER_SHARE * free_memory(), list["pa.RecordBatch"]()
+    for batch in reader:
+        room -= batch.nbytes
+        if room < 0:
+            raise QueryError(TOO_LARGE)
+        batches.append(batch)
+    return pa.Table.from_batches(batches, reader.schema)
 
 
 def free_memory() -> int:

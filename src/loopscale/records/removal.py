@@ -2,9 +2,11 @@
 
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
-from loopscale.records.model import STUDY_JSON, Run, StoreError
+from loopscale.records.deferred_imports import mlflow
+from loopscale.records.model import STUDY_JSON, Run, StoreError, explain_denial, json_object, parent_among
 from loopscale.records.stores.base import Store
 from loopscale.training import checkpoint
 from loopscale.training.output import OUTPUT_SUFFIX
@@ -28,8 +30,9 @@ def delete_study(store: Store, study: str) -> str:
     keys = {run.tags.get("trial", "") for run in store.runs(experiment, params=False) if run.is_trial}
     elsewhere = {run.tags.get("trial", "") for run in _other_runs(store, study)}
     trashed = f"{study} (deleted {time.strftime('%Y-%m-%d %H:%M:%S')})"
-    store.client.rename_experiment(experiment, trashed)
-    store.client.delete_experiment(experiment)
+    with _in_one_line(f"delete {study} in {store.name}"):
+        store.client.rename_experiment(experiment, trashed)
+        store.client.delete_experiment(experiment)
     for key in keys - elsewhere:
         store.checkpoints.delete(key + checkpoint.CHECKPOINT_SUFFIX)
         store.checkpoints.delete(key + OUTPUT_SUFFIX)
@@ -55,13 +58,15 @@ def rename_study(store: Store, study: str, name: str) -> int:
     if store.find_experiment(name) is not None:
         raise StoreError(f"{store.name} has records of {name} already", "give another name")
     runs = store.runs(experiment, params=False)
-    store.client.rename_experiment(experiment, name)  # first: readers find a study by this name alone
-    with store.transaction():
-        for run in runs:
-            if run.is_trial:
-                store.client.set_tag(run.id, "study", name, synchronous=True)
-    if parent := store.parent_run(name):
-        description = json.loads(store.read_artifact(parent.id, STUDY_JSON) or "{}")
+    parent = parent_among(runs)
+    with _in_one_line(f"rename {study} in {store.name}"):
+        store.client.rename_experiment(experiment, name)  # first: readers find a study by this name alone
+        with store.transaction():
+            for run in runs:
+                if run.is_trial:
+                    store.client.set_tag(run.id, "study", name, synchronous=True)
+    description = json_object(store.read_artifact(parent.id, STUDY_JSON)) if parent else None
+    if parent and description:  # the doctor restores a damaged description under the new name
         text = json.dumps(description | {"name": name}, indent=1)
         store.write_artifact(parent.id, STUDY_JSON, text.encode())
     return trial_count(runs)
@@ -70,6 +75,19 @@ def rename_study(store: Store, study: str, name: str) -> int:
 def trial_count(runs: Iterable[Run]) -> int:
     """The number of trials, without baselines, as all verbs count them."""
     return sum(run.is_trial and run.tags.get("role") != "baseline" for run in runs)
+
+
+@contextmanager
+def _in_one_line(action: str) -> Iterator[None]:
+    """Raise StoreError for an error of MLflow, such as that of a database that takes no changes."""
+    try:
+        yield
+    except mlflow.exceptions.MlflowException as problem:
+        message = " ".join(str(problem.message).split())
+        if denial := explain_denial(message):
+            raise StoreError(*denial.split("; ", 1)) from problem
+        remedy = "change the permissions of the store, or name another store with --store"
+        raise StoreError(f"cannot {action} ({message.partition(' [SQL')[0][:200]})", remedy) from problem
 
 
 def _own(store: Store, study: str) -> str:

@@ -217,15 +217,18 @@ def import_records(store: Store, folder: str | Path) -> ImportCounts:
 
 
 def _check_weights(exported: ExportedStore, trials: Sequence[Mapping[str, Any]]) -> None:
-    """StoreError for a file of weights that is damaged, or that belongs to another trial."""
+    """StoreError for a file of weights that is damaged, or that holds other weights than those of the trial's net."""
     for row in trials:
         if not (file := exported.weights(row["trial"])).is_file():
             continue
         # Imported here, because the module imports torch, which an import without weights does not need.
-        from loopscale.training.checkpoint import is_whole
+        from loopscale.training.checkpoint import CorruptCheckpoint, NewerFormat, check_weights
 
-        if not is_whole(file.read_bytes(), row["trial"]):
-            raise StoreError(f"{file} is damaged, or holds the weights of another trial", AGAIN)
+        try:
+            check_weights(file, row["trial"])
+        except (CorruptCheckpoint, NewerFormat, OSError) as problem:
+            remedy = f"{AGAIN}, or remove the file to import the trial without weights"
+            raise StoreError(str(problem).partition("; ")[0], remedy) from problem
 
 
 def _import(

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from loopscale.core.regular_files import read_regular
 from loopscale.core.temporary import temporary_folder
 from loopscale.records.mirror import Mirror
 from loopscale.records.model import WEIGHTS, StoreError
@@ -14,7 +15,7 @@ from loopscale.records.stores.base import Store
 from loopscale.records.study_records import recorded_trials
 from loopscale.training.checkpoint import CHECKPOINT_SUFFIX, CorruptCheckpoint, is_whole, keys, load_history
 from loopscale.training.checkpoint_stores import open_checkpoint_store
-from loopscale.training.storage import CheckpointStore
+from loopscale.training.storage import CheckpointStore, StorageDenied
 
 REMEDY = "delete the run of the trial in MLflow, and `loopscale run` of its study trains the trial again"
 LISTED = 8
@@ -31,7 +32,7 @@ def weights_of(store: Store, start: str) -> Iterator[tuple[CheckpointStore, str]
     if key := _only_key(start, keys(store.checkpoints)):
         try:
             load_history(store.checkpoints, key)
-        except (CorruptCheckpoint, FileNotFoundError) as problem:
+        except (CorruptCheckpoint, FileNotFoundError, StorageDenied) as problem:
             start, damage = key, problem
         else:
             yield store.checkpoints, key
@@ -43,7 +44,11 @@ def weights_of(store: Store, start: str) -> Iterator[tuple[CheckpointStore, str]
             if damage is None:
                 raise
             raise StoreError(f"{damage}, and the records hold no copy of the weights", REMEDY) from problem
-        if not is_whole(file.read_bytes(), key):
+        try:
+            whole = is_whole(read_regular(file), key)
+        except OSError:  # larger than the memory
+            whole = False
+        if not whole:
             what = f"{damage or 'the checkpoint is gone'}, and the copy in the records is damaged too"
             raise StoreError(what, REMEDY)
         if damage:

@@ -90,12 +90,26 @@ class Folder(CheckpointStore):
             if isinstance(error, FileNotFoundError) and not name and self.path.is_dir():
                 raise  # the folder exists, the file does not
             place, host = self.path / name, socket.gethostname()
+            irregular = error.errno == errno.EISDIR and error.filename
+            if irregular or (os.path.lexists(self.path) and not os.path.isdir(self.path)):
+                place = error.filename if irregular else self.path
+                reason = error.strerror if irregular else "it is no folder"
+                raise (StorageDenied if irregular else StorageMissing)(
+                    f"{host} cannot use {place} ({reason}); rename the path, or let `loopscale doctor --repair` do so"
+                ) from error
             if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EEXIST):
                 raise StorageMissing(
                     f"there is no folder {self.path} on {host}; mount it there, "
                     "or give a folder that all machines have, or a bucket, with --storage"
                 ) from error
-            denied = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ELOOP)
+            denied = error.errno in (
+                errno.EACCES,
+                errno.EPERM,
+                errno.EROFS,
+                errno.EISDIR,
+                errno.ELOOP,
+                errno.ENOMEM,
+            )
             raise (StorageDenied if denied else StorageUnavailable)(
                 f"{host} cannot use {place} ({error.strerror or error}); make room or repair it, "
                 "or give another folder with --storage"

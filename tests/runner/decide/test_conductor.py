@@ -327,3 +327,18 @@ def test_each_trial_records_its_commit_which_is_not_part_of_its_key():
     assert isinstance(job, Job)
     (record,) = store.records()
     assert (record.tags["git_commit"], record.key) == ("abc", job.key)
+
+
+def test_a_finished_trial_whose_metrics_the_records_have_lost_is_told_by_its_checkpoint():
+    plain = study(search={"kind": "tpe", "trials": 4}, scheduler={"kind": "none"})
+    workers, store = Workers(1, lambda job: ""), Store()
+    before = complete(plain, workers, store)
+    lost = [record.key for record in before if record.role == "tuning"][:2]
+    store.notes = [replace(note, metrics={}) if note.key in lost else note for note in store.notes]
+    assert sum(math.isnan(record.error) for record in store.records() if record.role == "tuning") == 2
+    after = complete(plain, workers, store)
+    assert ends(after) == ends(before)
+    assert {record.key: record.error for record in after if record.role == "tuning"} == {
+        record.key: record.error for record in before if record.role == "tuning"
+    }
+    assert len(set(workers.trained)) == len(workers.trained), "a step was trained twice"

@@ -8,10 +8,10 @@ import yaml
 from typing_extensions import override
 
 from loopscale.analysis.recorded.load import described_by_file
-from loopscale.doctor.check import CannotMend, Check, Finding, Patient, json_object
+from loopscale.doctor.check import CannotMend, Check, Finding, Patient
 from loopscale.notation.mistakes import Mistakes
 from loopscale.records.mirror import Mirror
-from loopscale.records.model import STUDY_FILE, STUDY_JSON, Run
+from loopscale.records.model import STUDY_FILE, STUDY_JSON, Run, json_object
 from loopscale.studies.spec import Study
 
 

@@ -6,8 +6,8 @@ from functools import partial
 
 from typing_extensions import override
 
-from loopscale.doctor.check import Check, Finding, Patient, json_object
-from loopscale.records.model import OVER, STATUS, STUDY_JSON, Run
+from loopscale.doctor.check import Check, Finding, Patient
+from loopscale.records.model import OVER, STATUS, STUDY_JSON, Run, json_object
 
 
 class Running(Check):

@@ -6,10 +6,12 @@ from functools import partial
 from typing_extensions import override
 
 from loopscale.doctor.check import CannotMend, Check, Finding, Patient
+from loopscale.doctor.checks.places import misplaced
 from loopscale.records.model import WEIGHTS, Run
 from loopscale.records.weights import restore_weights
 from loopscale.training import checkpoint
 from loopscale.training.checkpoint import CHECKPOINT_SUFFIX
+from loopscale.training.storage import StorageDenied
 
 ASIDE = ".damaged"
 """Suffix of a damaged checkpoint that was put aside."""
@@ -29,7 +31,10 @@ class Weights(Check):
         runs = {run.tags["trial"]: (study, run) for study, run in patient.trials}
         kept = {key: found for key, found in runs.items() if found[1].tags.get("weights") == "kept"}
         present = checkpoint.keys(checkpoints)
+        reported = {str(path) for path, _ in misplaced(patient)}
         for key in sorted(present | kept.keys()):
+            if checkpoint.place(checkpoints, key) in reported:
+                continue
             if key not in present and "imported" in runs[key][1].tags:
                 continue  # an import makes no checkpoints, so their folder may be absent too
             steps = int(runs[key][1].metrics.get("step", 0)) if key in runs else 0
@@ -38,6 +43,10 @@ class Weights(Check):
             except checkpoint.NewerFormat as problem:
                 what, _, remedy = str(problem).partition("; ")
                 yield Finding("warning", checkpoint.place(checkpoints, key), what, remedy)
+                continue
+            except StorageDenied as problem:  # of this file alone
+                what, _, remedy = str(problem).partition("; ")
+                yield Finding("error", checkpoint.place(checkpoints, key), what, remedy)
                 continue
             if key in kept:
                 yield from _kept(patient, key, *kept[key], condition)

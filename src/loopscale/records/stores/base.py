@@ -3,13 +3,14 @@
 Code outside this folder uses `Store` and never asks for the kind.
 """
 
+import errno
 import logging
 import os
 import string
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import cached_property
 from hashlib import sha256
 from itertools import product
@@ -20,6 +21,7 @@ from typing_extensions import override
 
 from loopscale.core.file_locks import holders_of_ranges, locked
 from loopscale.core.private_folders import make_private
+from loopscale.core.regular_files import open_regular, read_regular
 from loopscale.core.temporary import temporary_folder
 from loopscale.core.visible import tell
 from loopscale.records.deferred_imports import (
@@ -30,7 +32,7 @@ from loopscale.records.deferred_imports import (
     pa,
     parquet,
 )
-from loopscale.records.model import CURVE, STUDY, NoRecords, Run, StoreError, parent_among
+from loopscale.records.model import CURVE, STUDY, NoRecords, Run, StoreError, encode, parent_among
 from loopscale.records.tables import CURVES, HISTORY, MALFORMED, with_later_columns
 from loopscale.redaction import password_of, without_password
 from loopscale.training.checkpoint_stores import open_checkpoint_store
@@ -54,6 +56,8 @@ FORMAT_TAG = "loopscale.format"
 ACTIVE, DELETED = "ACTIVE_ONLY", "DELETED_ONLY"
 PAGE_ROWS = 200
 """Runs per request. A busy server needs longer for 1,000 runs than a request may last."""
+POINTS_PER_REQUEST, SETTINGS_PER_REQUEST = 900, 90
+"""Values of metrics, and settings, in one request. MLflow takes 1,000 and 100."""
 THREADS = 8
 """Requests to a server or database at a time."""
 DIVERTING_VARIABLES = {
@@ -147,6 +151,14 @@ class Store(ABC):
         """Attach a content or a file to a run as `path`. Raises what MLflow's client raises."""
         self._lacks_mlflow()
 
+    def log_points(self, run: str, points: Mapping[tuple[str, int], float], at: int) -> None:
+        """Write lost values of metrics, by name and step, as of `at` in ms. Raises what MLflow's client raises."""
+        self._lacks_mlflow()
+
+    def log_settings(self, run: str, settings: Mapping[str, Any]) -> None:
+        """Write lost settings by dotted path. Raises what MLflow's client raises."""
+        self._lacks_mlflow()
+
     def search(self, experiments: list[str], condition: str = "", deleted: bool = False) -> list[Run]:
         """The runs that meet MLflow's `condition`, in no order. Raises what MLflow's client raises."""
         self._lacks_mlflow()
@@ -189,7 +201,7 @@ class Store(ABC):
         """The content of a run's artifact, or None."""
         with temporary_folder() as folder:
             file = self.artifact(run, path, folder)
-            return file.read_bytes() if file else None
+            return read_regular(file) if file else None
 
     def history_table(self, runs: Sequence[Run]) -> "pa.Table":
         """The histories of trials, with the columns of `HISTORY`."""
@@ -207,6 +219,29 @@ class Store(ABC):
         return Curves(
             table, {run.id: why for run, why in zip(runs, curves, strict=True) if isinstance(why, str)}
         )
+
+    def lost_rows(self) -> list[str]:
+        """What an emptied table has left behind in the other tables, in words. Only a folder can tell."""
+        return []
+
+    def unmarked_experiments(self) -> list[str]:
+        """The ids of experiments with runs of loopscale and without the tag of the format. Only a folder can tell."""
+        return []
+
+    def mark_experiment(self, experiment: str) -> None:
+        """Give an experiment the tag of the format again. Raises what MLflow's client raises."""
+        self.client.set_experiment_tag(experiment, FORMAT_TAG, str(FORMAT))
+
+    def metric_mismatches(self) -> dict[str, list[str]]:
+        """The names of metrics whose last value is not the end of their history, by the id of the run.
+
+        Only a folder can tell. Other databases write both in one transaction.
+        """
+        return {}
+
+    def mend_metrics(self, run: str) -> None:
+        """Make the last values of a run's metrics anew from their histories, and lost ends of histories from them."""
+        self._lacks_mlflow()
 
     def looks_damaged(self, run: Run) -> bool:
         """True if a quick look shows that the run's curve is damaged or missing. False if a look takes a request."""
@@ -395,6 +430,18 @@ class TrackingStore(Store):
             self.client.log_artifact(run, str(local), folder or None)
 
     @override
+    def log_points(self, run: str, points: Mapping[tuple[str, int], float], at: int) -> None:
+        metrics = [mlflow.entities.Metric(name, value, at, step) for (name, step), value in points.items()]
+        for first in range(0, len(metrics), POINTS_PER_REQUEST):
+            self.client.log_batch(run, metrics[first : first + POINTS_PER_REQUEST], synchronous=True)
+
+    @override
+    def log_settings(self, run: str, settings: Mapping[str, Any]) -> None:
+        params = [mlflow.entities.Param(name, encode(value)) for name, value in settings.items()]
+        for first in range(0, len(params), SETTINGS_PER_REQUEST):
+            self.client.log_batch(run, params=params[first : first + SETTINGS_PER_REQUEST], synchronous=True)
+
+    @override
     def artifact(self, run: str, path: str, folder: Path | None = None) -> Path | None:
         files = self.client.list_artifacts(run, os.path.dirname(path) or None)
         if not any(file.path == path for file in files):
@@ -475,16 +522,48 @@ def _unusable(uri: str, message: str) -> StoreError:
     return StoreError(f"{address} does not answer as MLflow should ({message[:300]})", "check --store")
 
 
+STORAGE_FOLDERS = ("checkpoints", "locks", "mirror", "ray", "reports", "artifacts")
+"""The names of folders in a storage."""
+FOLDERS_OF_A_RUN = ("checkpoints", "ray", "artifacts")
+"""The folders without which no run can record anything."""
+
+
+def misplaced_folders(storage: Path, names: Sequence[str] = STORAGE_FOLDERS) -> list[Path]:
+    """The paths that have the name of a folder and are none, also behind a link."""
+    return [
+        storage / name for name in names if os.path.lexists(storage / name) and not (storage / name).is_dir()
+    ]
+
+
+def check_folders(storage: Path) -> None:
+    """StoreError for a file, a pipe or a device in the place of a folder that a run needs."""
+    for path in misplaced_folders(storage, FOLDERS_OF_A_RUN):
+        raise StoreError(f"{path} is no folder", "rename the path, or let `loopscale doctor --repair` do so")
+
+
 @contextmanager
 def file_lock(folder: Path, name: str = "open.lock") -> Iterator[None]:
     """Lock a file of `folder` against other processes of this machine. Waits for the other processes."""
     try:
         make_private(folder)
-        handle = (folder / name).open("a")
+        handle = open_regular(folder / name, "a")
     except OSError as problem:
-        raise unwritable(folder, problem) from problem
-    with handle, locked(handle, folder / name):
+        raise unwritable_lock(folder / name, problem) from problem
+    with handle, ExitStack() as held:
+        try:
+            held.enter_context(locked(handle, folder / name))
+        except IsADirectoryError as problem:
+            raise unwritable_lock(folder / name, problem) from problem
         yield
+
+
+def unwritable_lock(file: Path, problem: OSError, remedy: str = OTHER_STORE) -> StoreError:
+    """The error for a lock that cannot be made. The doctor moves away what has the place of the lock or its folder."""
+    place = str(problem.filename or "")
+    if problem.errno in (errno.EISDIR, errno.EEXIST) and place not in ("", str(file.parent.parent)):
+        what = f"cannot use {place} ({problem.strerror})"
+        return StoreError(what, "rename the path, or let `loopscale doctor --repair` do so")
+    return unwritable(file.parent, problem, remedy)
 
 
 def unwritable(folder: Path, problem: Exception, remedy: str = OTHER_STORE) -> StoreError:

@@ -21,7 +21,7 @@ from typing_extensions import override
 
 import loopscale
 from loopscale.core import durable
-from loopscale.core.regular_files import read_regular
+from loopscale.core.regular_files import open_regular, read_regular
 from loopscale.records.deferred_imports import mlflow, mlflow_database, sqlalchemy, sqlalchemy_orm
 from loopscale.records.model import CURVE, STUDY, NoRecords, Run, StoreError
 from loopscale.records.stores.base import (
@@ -30,6 +30,7 @@ from loopscale.records.stores.base import (
     LOCKED,
     Point,
     TrackingStore,
+    check_folders,
     file_lock,
     locked_database,
     unwritable,
@@ -47,6 +48,53 @@ LOCK_PATIENCE = 20.0
 OURS = "experiment_id IN (SELECT experiment_id FROM experiment_tags WHERE key = ?)"
 """SQL condition for experiments with the format tag."""
 
+POINT = "key, value, timestamp, step, is_nan, run_uuid"
+"""The columns of a value of a metric. `metrics` has all values, and `latest_metrics` the last value of each metric."""
+ENDS = (
+    f"SELECT {POINT}, row_number() OVER"
+    " (PARTITION BY run_uuid, key ORDER BY step DESC, timestamp DESC, value DESC) AS place FROM metrics"
+)
+"""SQL of all values, with place 1 for the last value of a metric. The order is MLflow's."""
+OF_LIVE_RUNS = f"run_uuid IN (SELECT run_uuid FROM runs WHERE lifecycle_stage = 'active' AND {OURS})"
+LOST = (
+    "NOT EXISTS (SELECT 1 FROM metrics WHERE metrics.run_uuid = last.run_uuid AND metrics.key = last.key"
+    " AND metrics.step >= last.step)"
+)
+LAST = f"SELECT {POINT} FROM ({ENDS}) WHERE place = 1"
+MISMATCHES = (
+    f"SELECT run_uuid, key FROM ({LAST} EXCEPT SELECT {POINT} FROM latest_metrics) WHERE {OF_LIVE_RUNS}"
+    f" UNION SELECT run_uuid, key FROM latest_metrics AS last WHERE {OF_LIVE_RUNS} AND {LOST} ORDER BY 1, 2"
+)
+LOST_ENDS = (
+    f"INSERT OR IGNORE INTO metrics ({POINT}) SELECT {POINT} FROM latest_metrics AS last"
+    f" WHERE run_uuid = ? AND {LOST}"
+)
+LAST_VALUES = f"INSERT OR REPLACE INTO latest_metrics ({POINT}) {LAST} AND run_uuid = ?"
+
+OF_STUDIES = f"lifecycle_stage = 'active' AND {OURS}"
+NO_RUN = "run_uuid NOT IN (SELECT run_uuid FROM runs)"
+LOST_ROWS = {
+    "runs belong to an experiment that is lost": (
+        "SELECT count(*) FROM runs WHERE experiment_id NOT IN (SELECT experiment_id FROM experiments)"
+    ),
+    "runs have lost their tags": (
+        f"SELECT count(*) FROM runs WHERE {OF_STUDIES} AND run_uuid NOT IN (SELECT run_uuid FROM tags)"
+    ),
+    "runs are lost, and other rows of them remain": (
+        f"SELECT count(*) FROM (SELECT run_uuid FROM tags WHERE {NO_RUN}"
+        f" UNION SELECT run_uuid FROM params WHERE {NO_RUN}"
+        f" UNION SELECT run_uuid FROM latest_metrics WHERE {NO_RUN})"
+    ),
+}
+"""SQL that counts what an emptied table has left behind, by the words for a person."""
+UNMARKED = (
+    "SELECT DISTINCT experiment_id FROM runs WHERE lifecycle_stage = 'active' AND run_uuid IN"
+    " (SELECT run_uuid FROM tags WHERE key = 'mlflow.source.name' AND value = 'loopscale') AND experiment_id IN"
+    " (SELECT experiment_id FROM experiments WHERE lifecycle_stage = 'active') AND experiment_id NOT IN"
+    " (SELECT experiment_id FROM experiment_tags WHERE key = ?)"
+)
+"""SQL of the experiments with runs of loopscale that have lost the tag of the format."""
+
 
 class FolderStore(TrackingStore):
     """A store in a folder of one user."""
@@ -63,14 +111,7 @@ class FolderStore(TrackingStore):
     @staticmethod
     def check(root: Path, create: bool) -> None:
         """StoreError unless `root` holds a store that this version can use. With `create`, make the store."""
-        if os.path.exists(root) and not os.path.isdir(root):
-            raise StoreError(f"{root} is a file", "give --store a folder")
-        try:
-            os.stat(root)
-        except (FileNotFoundError, NotADirectoryError):
-            pass
-        except (OSError, ValueError) as problem:
-            raise unwritable(root, problem) from problem
+        check_folder(root)
         _check_format(root)
         if not os.path.lexists(root / DATABASE) and _has_runs(root):
             # A new database beside the files of earlier runs would hide that the records are lost.
@@ -80,6 +121,7 @@ class FolderStore(TrackingStore):
             raise NoRecords(f"no records in {root} yet", "`loopscale run` makes them")
         _check_database(root)
         if create:
+            check_folders(root)
             _create(root)
 
     @property
@@ -89,7 +131,9 @@ class FolderStore(TrackingStore):
 
     @override
     def forbids_writing(self) -> bool:
-        return not os.access(self.root / DATABASE, os.W_OK)
+        artifacts = self.root / ARTIFACTS
+        misplaced = os.path.lexists(artifacts) and not artifacts.is_dir()
+        return misplaced or not os.access(self.root / DATABASE, os.W_OK)
 
     @override
     def change_stamp(self) -> str:
@@ -98,7 +142,7 @@ class FolderStore(TrackingStore):
         The count is needed because two changes can happen within one tick of the clock.
         """
         database = self.root / DATABASE
-        with database.open("rb") as file:
+        with open_regular(database, "rb") as file:
             count = file.read(28)[24:]
         stats = [path.stat() for path in (database, Path(f"{database}-wal")) if path.exists()]
         return " ".join([count.hex(), *(f"{stat.st_size} {stat.st_mtime_ns}" for stat in stats)])
@@ -207,9 +251,36 @@ class FolderStore(TrackingStore):
             yield from (point for point in points if point[2] in curves[point[0]])
 
     @override
+    def lost_rows(self) -> list[str]:
+        counts = ((words, sql, [FORMAT_TAG] * sql.count("?")) for words, sql in LOST_ROWS.items())
+        found = ((words, self._select(sql, *values)[0][0]) for words, sql, values in counts)
+        return [f"{number:,} {words}" for words, number in found if number]
+
+    @override
+    def unmarked_experiments(self) -> list[str]:
+        return [str(experiment) for (experiment,) in self._select(UNMARKED, FORMAT_TAG)]
+
+    @override
+    def metric_mismatches(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for run, key in self._select(MISMATCHES, FORMAT_TAG, FORMAT_TAG):
+            found.setdefault(run, []).append(key)
+        return found
+
+    @override
+    def mend_metrics(self, run: str) -> None:
+        with (
+            naming_locks(self.root),
+            closing(sqlite3.connect(self.root / DATABASE, timeout=LOCK_PATIENCE)) as database,
+            database,
+        ):
+            database.execute(LOST_ENDS, (run,))
+            database.execute(LAST_VALUES, (run,))
+
+    @override
     def looks_damaged(self, run: Run) -> bool:
         try:
-            with self._artifact_place(run.id, CURVE).open("rb") as file:
+            with open_regular(self._artifact_place(run.id, CURVE), "rb") as file:
                 begin, size = file.read(len(PARQUET)), file.seek(-len(PARQUET), os.SEEK_END)
                 return size < len(PARQUET) or {begin, file.read()} != {PARQUET}
         except OSError:
@@ -253,6 +324,20 @@ class FolderStore(TrackingStore):
                 database.execute(
                     f"UPDATE experiments SET artifact_location = ? WHERE {OURS}", (place, FORMAT_TAG)
                 )
+
+
+def check_folder(root: Path) -> None:
+    """StoreError for a path that is no folder, and for a path that no folder can have. The folder may be absent."""
+    if os.path.exists(root) and not os.path.isdir(root):
+        raise StoreError(
+            f"{root} is {'a file' if os.path.isfile(root) else 'no folder'}", "give --store a folder"
+        )
+    try:
+        os.stat(root)
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except (OSError, ValueError) as problem:
+        raise unwritable(root, problem) from problem
 
 
 def require_outside_stores(path: Path, target: str, reports: bool = False) -> None:

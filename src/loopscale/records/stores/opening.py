@@ -6,9 +6,10 @@ from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
 from loopscale.core.private_folders import make_private
+from loopscale.notation.mistakes import quoted
 from loopscale.records.model import StoreError
 from loopscale.records.stores import database, server
-from loopscale.records.stores.base import Store, unwritable
+from loopscale.records.stores.base import Store, check_folders, unwritable
 from loopscale.records.stores.exported import ABOUT, ExportedStore
 from loopscale.records.stores.folder import FolderStore
 from loopscale.redaction import STORE_PASSWORD
@@ -145,6 +146,8 @@ def _check_name(text: str) -> None:
 def absolute_folder(text: str | Path) -> Path:
     """The folder's absolute path. Raises StoreError for an address, a variable, or `~name` without a user `name`."""
     _check_name(str(text))
+    if "\0" in str(text):
+        raise StoreError(f"no folder is named {quoted(str(text))}", "write the path of a folder")
     try:
         return Path(text).expanduser().absolute()
     except RuntimeError as problem:
@@ -160,6 +163,7 @@ def _storage_folder(text: str | Path, create: bool) -> Path:
             make_private(folder)
         except OSError as problem:
             raise unwritable(folder, problem, remedy) from problem
+        check_folders(folder)
         if not os.access(folder, os.W_OK):
             raise StoreError(f"cannot write to {folder}", remedy)
     return folder

@@ -38,6 +38,10 @@ METRICS, TEXTS = 900, 90
 
 WRONG_DATA = (TypeError, ValueError, KeyError, AttributeError, OverflowError)
 """Exceptions for data of another kind than a record has. A retry would raise the same exception."""
+DAMAGED_DATABASE = ("no such table", "no such column", "malformed", "not a database")
+"""Parts of SQLite's messages for a database that no retry mends."""
+MISPLACED = (FileExistsError, NotADirectoryError, IsADirectoryError)
+"""Exceptions for a file in the place of a folder of the store, or a folder in that of a file."""
 Points = dict[tuple[str, int], tuple[float, int]]
 """Value and time, in ms since 1970, by metric and step."""
 
@@ -393,6 +397,8 @@ def delivery_errors() -> Iterator[None]:
         cause, errors = problem.__cause__, sqlalchemy.exc
         wrong_data = isinstance(cause, errors.DataError | errors.IntegrityError)
         transient = isinstance(cause, errors.SQLAlchemyError) and not wrong_data
+        if any(text in problem.message for text in DAMAGED_DATABASE):
+            raise Refused(problem.message.partition("\n")[0]) from problem
         if denial := explain_denial(problem.message, "record"):
             raise Denied(denial) from problem
         if transient or problem.get_http_status_code() not in refused:
@@ -402,6 +408,8 @@ def delivery_errors() -> Iterator[None]:
         if isinstance(problem, requests.RequestException | json.JSONDecodeError):
             raise  # an answer of a proxy, which no client can read
         raise Refused(f"{type(problem).__name__}: {problem}") from problem
+    except MISPLACED as problem:
+        raise Refused(f"{problem.filename} is in the way ({problem.strerror})") from problem
     except requests.HTTPError as problem:
         status = problem.response.status_code if problem.response is not None else None
         if status in denied:

@@ -202,12 +202,16 @@ class Job:
     def restore(self, record: Record, resources: Resources) -> None:
         """Take the state from the records. Outcomes of the machine or the code are dropped: the job runs again.
 
+        A finished training whose error the records have lost runs again, from its checkpoint if there is one.
         A job that was out of memory runs again if the present resources may have more memory than at that time.
         """
         over, self.recorded = record.outcome in OVER, True
+        lost = record.outcome == "finished" and record.role != "baseline" and math.isnan(record.error)
+        if lost:
+            over = False
         if record.outcome == "out_of_memory":
             over = not has_more_memory(resources, record.tags.get(RESOURCES, ""))
-        self.step, self.error, self.rungs = record.step, record.error, dict(record.rungs)
+        self.step, self.error, self.rungs = 0 if lost else record.step, record.error, dict(record.rungs)
         self.take_measures(record.metrics)
         self.sampler_state = json.loads(record.tags.get("sampler", "{}"))
         self.outcome, self.state = (record.outcome, "over") if over else ("", "waiting")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from loopscale.core.config import leaves
+from loopscale.core.config import leaves, same_value
 from loopscale.notation.mistakes import Fault, Place, one_of, quoted
 from loopscale.questions.claim import CellSide, ClaimSpec, SolverSide
 from loopscale.questions.measures import CURVE_MEASURES
@@ -113,7 +113,7 @@ def _remedy(side: CellSide, cells: Sequence[Cell], layout: Layout) -> str:
     """The setting that would name one cell."""
     for path, value in side.settings.items():
         values = [dict(leaves(cell.values)).get(path) for cell in layout.cells]
-        if value not in values:
+        if not any(same_value(value, each) for each in values):
             return f"for {path} {one_of(value, dict.fromkeys(map(str, values)))}"
     if not cells:
         return "no cell has all these settings together; change one of them"
@@ -166,5 +166,7 @@ def _solver_of_task(place: Place, side: SolverSide, task: Task | None, study: St
     elif len(matching) > 1:
         one, other, *_ = (solver.model_dump(mode="json") for solver in matching)
         differ = [name for name in one if one[name] != other[name]]
+        if not differ:  # reported under baselines
+            return
         what = f"a claim names the solver {kind}, which {len(matching)} baselines have"
         yield Fault(place, what, f"write solver: {{kind: {kind}, {differ[0]}: ...}}")

@@ -12,7 +12,14 @@ from loopscale.core.plugins import OWN
 from loopscale.core.seeds import stream
 from loopscale.notation.files import BUDGET_PATHS, PARTS
 from loopscale.notation.mistakes import Fault, Place, one_of, quoted
-from loopscale.notation.settings import MOST_LOOPS, MOST_PROMPTS, UNTRAINED, has_path, validation_faults
+from loopscale.notation.settings import (
+    MOST_LOOPS,
+    MOST_PROMPTS,
+    UNTRAINED,
+    coercions,
+    has_path,
+    validation_faults,
+)
 from loopscale.notation.where import holds, paths
 from loopscale.questions.law import CURVE_AXES, DERIVED_AXES, LawSpec
 from loopscale.questions.measures import CURVE_MEASURES
@@ -481,7 +488,8 @@ def _theory(n: int, law: LawSpec, study: StudySchema, layout: Layout) -> Iterato
     for trial in layout.trials.values():
         try:
             posed = {"task": _evaluated_task(study, trial.task).model_dump(mode="json")}
-            Bound.fill(law.theory["kind"], given, dict(leaves(trial.settings | posed)))
+            bound = Bound.fill(law.theory["kind"], given, dict(leaves(trial.settings | posed)))
+            yield from coercions(given, bound, ("laws", n, "theory"))
             return
         except ValidationError as problem:
             error = problem.errors()[0]
@@ -501,13 +509,16 @@ def _posed(study: StudySchema, layout: Layout) -> Iterator[Fault]:
         return
     for trial in layout.trials.values():
         try:
-            study.evaluate.posed(trial.task)
+            posed = study.evaluate.posed(trial.task)
         except ValidationError as problem:
             for fault in validation_faults(problem, Task, {"kind": trial.task.kind} | task):
                 yield fault._replace(place=("evaluate", "task", *fault.place))
             return
         except ValueError as problem:
             yield Fault.from_text(("evaluate", "task"), problem, "evaluate.task: ", "change it")
+            return
+        if wrong := list(coercions(task, posed, ("evaluate", "task"))):
+            yield from wrong
             return
 
 
