@@ -1,6 +1,7 @@
 """Settings of all tests: one thread, repeatable examples, one migration, and no GPU tests without a GPU."""
 
 import os
+import random
 import re
 import shutil
 import sqlite3
@@ -10,6 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 import hypothesis
+import numpy as np
 import pytest
 import torch
 from sqlalchemy.engine import make_url
@@ -61,6 +63,14 @@ def _keep_quick_cases(items: list[pytest.Item]) -> None:
         for index, case in enumerate(cases):
             if index not in kept:
                 case.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture(autouse=True)
+def _same_draws() -> None:
+    """Seed the global generators. A test that draws from them sees the same numbers every time, whatever ran before."""
+    random.seed(0)
+    np.random.seed(0)  # noqa: NPY002 the global generator itself
+    torch.manual_seed(0)
 
 
 @pytest.fixture(autouse=True)
