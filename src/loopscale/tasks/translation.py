@@ -120,8 +120,8 @@ class Translation(Task, kind="translation"):
     @property
     @override
     def floor_rule(self) -> FloorRule | None:
-        """Word-by-word translation; nothing is known without the own source."""
-        return FloorRule("reference", {"kind": "word_translation"}) if self.sources == "own" else None
+        """Word-by-word translation, and a language model for nets without their own source."""
+        return FloorRule("reference", {"kind": "word_translation" if self.sources == "own" else "ngram"})
 
     @property
     @override
