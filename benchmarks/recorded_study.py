@@ -76,7 +76,7 @@ def create_store(
     file: Path,
     where: str,
     database: str | None = None,
-    storage: Path | None = None,
+    storage: Path | str | None = None,
     artifacts: Path | None = None,
 ) -> int:
     """Create a store with the study's records. Returns the number of trials.

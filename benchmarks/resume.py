@@ -1,8 +1,10 @@
 """Seconds and memory to resume a study of 10,000 recorded trials, from a folder and from a server.
 
     python benchmarks/resume.py --cells 500 --servers
+    python benchmarks/resume.py --cells 500 --tuning 198 --servers --bucket
 
-The records come from `recorded_study.py`.
+The second command has 100,000 trials, and the server's study has its checkpoints in a bucket. The records come from
+`recorded_study.py`.
 """
 
 import argparse
@@ -49,26 +51,10 @@ print(json.dumps({"trials": len(records), "first": str(first), "times": times, "
 """
 
 
-def resume(file: Path, store: str, storage: Path) -> dict:
+def resume(file: Path, store: str, storage: Path | str) -> dict:
     """The measurements of a new process that resumes the study."""
     command = [sys.executable, "-c", RESUME, str(file), store, str(storage)]
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
-
-
-def whole_run(file: Path, store: str, storage: Path) -> dict:
-    """`loopscale run` of the ended study, from start to exit."""
-    command = [sys.executable, "-m", "loopscale.cli.main", "run", str(file), "--store", store]
-    start = time.monotonic()
-    process = subprocess.Popen([*command, "--storage", str(storage)], stdout=subprocess.DEVNULL)
-    _, status, used = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    cpu = used.ru_utime + used.ru_stime
-    return {
-        "code": process.returncode,
-        "wall": time.monotonic() - start,
-        "cpu": cpu,
-        "MiB": used.ru_maxrss / 1024,
-    }
 
 
 @contextmanager
@@ -76,13 +62,14 @@ def tracking_server(folder: Path, workers: int):
     """Run `cluster/tracking/start.sh` on PostgreSQL. Yields the addresses of the server and the database."""
     root = Path(__file__).parent.parent
     sys.path.insert(0, str(root))
-    from tests.records.conftest import _free_port, postgres
+    from tests.ports import free_port
+    from tests.postgres import running_postgres
 
-    port, word = _free_port(), uuid.uuid4().hex
+    port, word = free_port(), uuid.uuid4().hex
     os.environ |= {"MLFLOW_TRACKING_USERNAME": "admin", "MLFLOW_TRACKING_PASSWORD": word}
     secrets = {"MLFLOW_AUTH_ADMIN_PASSWORD": word, "MLFLOW_FLASK_SERVER_SECRET_KEY": word}
     path = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    with contextmanager(postgres.__wrapped__)() as database:
+    with running_postgres() as database:
         command = [str(root / "cluster/tracking/start.sh"), "--database", database, "--folder", str(folder)]
         command += ["--host", "127.0.0.1", "--port", str(port), "--workers", str(workers)]
         with (folder / "log").open("wb") as log:
@@ -98,6 +85,21 @@ def tracking_server(folder: Path, workers: int):
             server.wait()
 
 
+@contextmanager
+def bucket_storage(folder: Path):
+    """Run an S3 server. Yields the address of its bucket, as `--storage` takes it."""
+    sys.path.insert(0, str(Path(__file__).parent.parent))
+    from tests.buckets import CREDENTIALS, Bucket
+
+    os.environ |= CREDENTIALS
+    bucket = Bucket(folder)
+    bucket.start()
+    try:
+        yield bucket.url
+    finally:
+        bucket.kill()
+
+
 def wait(url: str, server: subprocess.Popen) -> None:
     """Wait until the server answers."""
     while server.poll() is None:
@@ -109,29 +111,30 @@ def wait(url: str, server: subprocess.Popen) -> None:
     raise SystemExit("the tracking server has ended")
 
 
-def show(name: str, trials: int, found: dict, run: dict | None) -> None:
+def show(name: str, trials: int, found: dict) -> None:
     total = [sum(times[n] for times in found["times"].values()) for n in (0, 1)]
     print(f"{name}: {trials:,} trials, then {found['first']}")
     for part, (wall, cpu) in found["times"].items():
         print(f"  {part:10} {wall:6.2f} s, {cpu:6.2f} of processor")
     print(f"  all        {total[0]:6.2f} s, {total[1]:6.2f} of processor, {found['MiB']:.0f} MiB at the peak")
-    if run:
-        used = f"{run['wall']:.1f} s, {run['cpu']:.1f} of processor, {run['MiB']:.0f} MiB"
-        print(f"  loopscale run: code {run['code']}, {used}", flush=True)
 
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--cells", type=int, default=500, help="50 to 500; each has 20 trials")
+    options.add_argument("--cells", type=int, default=500, help="50 to 500")
+    options.add_argument("--tuning", type=int, default=18, help="trials of a cell before its two replicates")
     options.add_argument("--servers", action="store_true", help="also MLflow's server on PostgreSQL")
     options.add_argument("--workers", type=int, default=2, help="processes of that server")
-    options.add_argument("--run", action="store_true", help="also the whole `loopscale run`")
+    options.add_argument(
+        "--bucket", action="store_true", help="the server's study has checkpoints in a bucket"
+    )
     chosen = options.parse_args()
     print(describe(), flush=True)
     with tempfile.TemporaryDirectory(prefix="resume-") as name, ExitStack() as stack:
         folder = Path(name)
-        file = study_file(folder, chosen.cells)
+        file = study_file(folder, chosen.cells, chosen.tuning)
         places = [("SQLite", str(folder / "store"), None)]
+        storage = folder / "storage"
         if chosen.servers:
             (folder / "server").mkdir()
             places.append(
@@ -141,12 +144,12 @@ def main() -> None:
                 )
             )
         for kind, where, database in places:
-            trials = create_store(file, where, database, folder / "storage")
-            storage = folder / "storage"
+            if database and chosen.bucket:
+                storage = stack.enter_context(bucket_storage(folder))
+            trials = create_store(file, where, database, storage)
             if database:
-                show(f"{kind}, no file of ended runs", trials, resume(file, where, storage), None)
-            found = resume(file, where, storage)
-            show(kind, trials, found, whole_run(file, where, storage) if chosen.run else None)
+                show(f"{kind}, no file of ended runs", trials, resume(file, where, storage))
+            show(kind, trials, resume(file, where, storage))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,9 @@
 """Real stores for tests: a folder, a tracking server that can be killed, a PostgreSQL database."""
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -19,8 +17,7 @@ from loopscale.records.stores.folder import FolderStore
 from loopscale.records.stores.opening import open_store
 from loopscale.records.tables import encode_curve
 from tests.ports import free_port
-
-POSTGRES = Path("/usr/lib/postgresql")
+from tests.postgres import running_postgres
 
 
 @pytest.fixture(scope="session")
@@ -142,27 +139,5 @@ def server(tmp_path: Path) -> Iterator[Server]:
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[str]:
     """The address of an empty database on a PostgreSQL server that runs during the tests."""
-    tools = sorted(POSTGRES.glob("*/bin"))
-    if not tools:
-        pytest.fail("no PostgreSQL below /usr/lib/postgresql: apt-get install postgresql")
-    # Not below pytest's folders, which other users cannot read.
-    folder, port = Path(tempfile.mkdtemp(prefix="loopscale-postgres-")), free_port()
-    as_user: list[str] = []
-    if os.getuid() == 0:  # PostgreSQL refuses to be run by root
-        shutil.chown(folder, "postgres")
-        as_user = ["runuser", "-u", "postgres", "--"]
-    data = str(folder / "data")
-    control = [*as_user, str(tools[-1] / "pg_ctl"), "-D", data, "-w"]
-    options = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={folder} -c fsync=off"
-    _quietly([*as_user, str(tools[-1] / "initdb"), "-D", data, "-U", "loopscale", "--auth=trust"], folder)
-    _quietly([*control, "-l", f"{folder}/log", "-o", options, "start"], folder)
-    try:
-        yield f"postgresql+psycopg://loopscale@127.0.0.1:{port}/postgres"
-    finally:
-        _quietly([*control, "-m", "immediate", "stop"], folder)
-        shutil.rmtree(folder)
-
-
-def _quietly(command: list[str], folder: Path) -> None:
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=folder, check=False)
-    assert done.returncode == 0, done.stdout.decode()
+    with running_postgres() as address:
+        yield address
