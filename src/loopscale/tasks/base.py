@@ -142,10 +142,6 @@ class Task(Family, package="loopscale.tasks"):
         """
         return self.sample(len(block), rng)
 
-    def prompts_at_hand(self, purpose: Purpose) -> int | None:
-        """The number of prompts of a held-out set; `None` for any number."""
-        return None
-
     @abstractmethod
     def easier(self, dim: int, points: int) -> "Task":
         """The task with `dim` non-zero coordinates and `points` pairs, in tokens of the same size.

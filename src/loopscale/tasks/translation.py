@@ -156,10 +156,6 @@ class Translation(Task, kind="translation"):
         return Batch(tokens, tokens.squeeze(-1), torch.arange(length), None, weights / answered)
 
     @override
-    def prompts_at_hand(self, purpose: Purpose) -> int:
-        return len(self._part(purpose))
-
-    @override
     def held_out(self, purpose: Purpose, prompts: int, block: range, rng: torch.Generator) -> Batch:
         pairs = self._part(purpose)
         if prompts > len(pairs):
