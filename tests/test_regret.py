@@ -12,13 +12,14 @@ import torch
 import yaml
 
 from loopscale.core.prompt import Predictor
+from loopscale.core.prompt_sets import Purpose
 from loopscale.core.seeds import stream
 from loopscale.evaluate import Evaluation, RegretCurve, evaluate, prompt_set, validation_errors
 from loopscale.models.base import Model
 from loopscale.regret import Floor, floor
 from loopscale.solvers.base import Solver
 from loopscale.stats.contrasts import Array
-from loopscale.tasks.base import Purpose, Task
+from loopscale.tasks.base import Task
 from loopscale.tasks.linear_regression import LinearRegression
 from loopscale.theory.bounds.bayes_risk import prior_variance_left
 

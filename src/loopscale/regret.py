@@ -23,10 +23,11 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from loopscale.core.prompt import Batch
-from loopscale.evaluate import VALIDATION_PROMPTS, prompt_set
+from loopscale.core.prompt_sets import VALIDATION_PROMPTS, Purpose
+from loopscale.evaluate import prompt_set
 from loopscale.solvers.base import Solver
 from loopscale.stats.learning import How, MeanFloor
-from loopscale.tasks.base import Errors, Prediction, Purpose, Task
+from loopscale.tasks.base import Errors, Prediction, Task
 
 STEPS = 50
 """Steps of iterative solvers. More steps hardly lower their error."""

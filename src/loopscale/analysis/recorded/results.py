@@ -16,7 +16,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from loopscale.analysis.recorded.floors import VALIDATION_PROMPTS, Floors, floor_key
+from loopscale.analysis.recorded.floors import Floors, floor_key
+from loopscale.core.prompt_sets import EVALUATION_PROMPTS, VALIDATION_PROMPTS
 from loopscale.core.titles import readable
 from loopscale.questions.claim import ClaimSpec
 from loopscale.questions.measures import CURVE_MEASURES
@@ -49,8 +50,6 @@ NAMES = (
     *("outcome", "detail", "commit"),
 )
 """Columns of the trials table that identify a trial. All other columns without a dot are measures."""
-EVALUATION_PROMPTS = 1024
-"""The number of evaluation prompts, unless the study names another (`loopscale.evaluate.Evaluation`)."""
 EVALUATED_PREFIX = "evaluate.task."
 """Prefix of the settings of the evaluation task, if it differs from the task of training."""
 
