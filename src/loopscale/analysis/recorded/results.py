@@ -185,8 +185,9 @@ class TrialResult:
         """The value of a measure, NaN if the trial has none."""
         if measure in self.measures:
             return self.measures[measure]
-        if measure in ("regret", "regret_last"):
-            return self._regret("mean" if measure == "regret" else "last")
+        of_curve = CURVE_MEASURES.get(measure)
+        if of_curve and of_curve.grid == "regret":
+            return self._regret(of_curve.query)
         milestone = Milestone.parse(measure)
         if milestone and milestone.unit == "steps" and (passed := self.passed(milestone)) and passed.emerged:
             return passed.by
