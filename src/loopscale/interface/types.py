@@ -1,7 +1,7 @@
 """The types of what the interface and the command line pass around, for annotations in quotes: `"types.Study"`.
 
-Their modules import torch, pandas or pydantic, and the program starts without these. No type exists while the program
-runs, so a function imports what it calls.
+Their modules import torch, pandas or pydantic, and the program starts without these. The types do not exist while the
+program runs. A function imports the names that it calls.
 """
 
 from typing import TYPE_CHECKING
