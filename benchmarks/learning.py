@@ -22,7 +22,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 import numpy as np
 from machine import describe
 
-from loopscale.evaluate import VALIDATION_PROMPTS
+from loopscale.core.prompt_sets import VALIDATION_PROMPTS
 from loopscale.regret import floor
 from loopscale.stats.learning import History
 from loopscale.stats.milestones import Milestone

@@ -43,7 +43,7 @@ account = recall_runs(store, study.name) if store.shared else None
 runs = account.in_order if account else store.runs(store.require_experiment(study.name), params=False)
 records = list(as_records(runs)); lap("load")
 conductor = Conductor(study, records, MemoryRecords()); lap("conductor")
-first = conductor.next(); lap("next")
+first = conductor.start_next(); lap("next")
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 with MlflowWriter(store, study.name, {}, account=account) as writer:
     writer.renew_run_file()

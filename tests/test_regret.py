@@ -11,10 +11,12 @@ import pytest
 import torch
 import yaml
 
+from loopscale.core.prompt import Predictor
+from loopscale.core.prompt_sets import Purpose
 from loopscale.core.seeds import stream
-from loopscale.evaluate import Evaluation, evaluate, prompt_set, validation_errors
+from loopscale.evaluate import Evaluation, RegretCurve, evaluate, prompt_set, validation_errors
 from loopscale.models.base import Model
-from loopscale.regret import Floor, floor, regret_curve
+from loopscale.regret import Floor, floor
 from loopscale.solvers.base import Solver
 from loopscale.stats.contrasts import Array
 from loopscale.tasks.base import Task
@@ -30,6 +32,15 @@ def posed(kind: str, **settings: Any) -> Task:
 
 def solver(kind: str, **settings: Any) -> Solver:
     return Solver.model_validate({"kind": kind, **settings})
+
+
+def regret_curve(
+    predictor: Predictor, task: Task, loops: int, purpose: Purpose = "evaluate", prompts: int = 1024
+) -> RegretCurve:
+    how = Evaluation(loops=loops, prompts=prompts)
+    curve = evaluate(predictor, task, how, floor=floor(task, purpose, prompts), purpose=purpose)
+    assert curve.regret is not None
+    return curve.regret
 
 
 def bayes_errors(dim: int, points: int, noise: float) -> Array:

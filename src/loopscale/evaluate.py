@@ -25,12 +25,12 @@ from torch import Tensor
 from loopscale.core.config import Config
 from loopscale.core.plugins import named_function
 from loopscale.core.prompt import Batch, Predictor
+from loopscale.core.prompt_sets import EVALUATION_PROMPTS, VALIDATION_PROMPTS, Purpose
 from loopscale.core.seeds import stream
 from loopscale.models.base import Net
 from loopscale.stats.contrasts import Array
-from loopscale.tasks.base import Answer, Errors, Example, Prediction, Purpose, Task
+from loopscale.tasks.base import Answer, Errors, Example, Prediction, Task
 
-VALIDATION_PROMPTS = 512
 PLAY_REGRET, PLAY_REGRET_GREEDY = "play_regret", "play_regret_greedy"
 """Measures of acting whose running means records keep."""
 
@@ -45,7 +45,7 @@ class Evaluation(Config):
 
     loops: PositiveInt = 20
     """Loops of the curve, also for nets trained with fewer loops."""
-    prompts: PositiveInt = 1024
+    prompts: PositiveInt = EVALUATION_PROMPTS
     """Prompts in every mean."""
     task: dict[str, Any] | None = None
     """Settings that replace settings of the training task, such as another condition or other data. With a `kind`:

@@ -22,17 +22,12 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from loopscale.core.prompt import Batch, Predictor
-from loopscale.evaluate import (
-    VALIDATION_PROMPTS,
-    Evaluation,
-    RegretCurve,
-    evaluate,
-    prompt_set,
-)
+from loopscale.core.prompt import Batch
+from loopscale.core.prompt_sets import VALIDATION_PROMPTS, Purpose
+from loopscale.evaluate import prompt_set
 from loopscale.solvers.base import Solver
 from loopscale.stats.learning import How, MeanFloor
-from loopscale.tasks.base import Errors, Prediction, Purpose, Task
+from loopscale.tasks.base import Errors, Prediction, Task
 
 STEPS = 50
 """Steps of iterative solvers. More steps hardly lower their error."""
@@ -94,17 +89,6 @@ class Floor:
 def floor(task: Task, purpose: Purpose = "validate", prompts: int = VALIDATION_PROMPTS) -> Floor:
     """The floor on a task's set of prompts. The floors of a few tasks are kept."""
     return _floor(task.model_dump_json(), purpose, prompts)
-
-
-def regret_curve(
-    predictor: Predictor, task: Task, loops: int, purpose: Purpose = "evaluate", prompts: int = 1024
-) -> RegretCurve:
-    """The regret of a predictor on a task's set of prompts. Raises ValueError if no floor is known."""
-    how = Evaluation(loops=loops, prompts=prompts)
-    curve = evaluate(predictor, task, how, floor=floor(task, purpose, prompts), purpose=purpose)
-    if curve.regret is None:
-        raise ValueError(f"no floor of {task.kind} is known")
-    return curve.regret
 
 
 @lru_cache(maxsize=8)

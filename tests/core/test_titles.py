@@ -8,7 +8,7 @@ import pytest
 
 from loopscale.core import titles
 from loopscale.core.plugins import families
-from loopscale.core.titles import FOLDERS, bound_name, readable, solver_name
+from loopscale.core.titles import FOLDERS, bound_name, readable
 
 
 @pytest.mark.parametrize("package", FOLDERS.values())
@@ -30,12 +30,10 @@ def test_labels_have_titles_and_settings_keep_their_names():
     assert readable("looped") == "looped"
 
 
-def test_names_of_bounds_and_algorithms():
+def test_names_of_bounds():
     assert bound_name("first_order_best") == "best first-order method"
     assert bound_name("exact_recovery") == "exact recovery"
     assert bound_name(None) == ""
-    assert solver_name("gradient_descent") == "gradient descent"
-    assert solver_name("newton") == "Newton's method"
 
 
 def test_a_name_for_readers_is_readable_already():

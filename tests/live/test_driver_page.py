@@ -77,7 +77,7 @@ def test_the_page_shows_what_the_driver_says_and_ends_with_the_place_of_the_repo
         page.on_start(conductor)
         known = first(page.url, lambda state: bool(state["header"].get("question")))
         assert known["header"]["question"] == "Does the error fall with the loops?"
-        job = conductor.next()
+        job = conductor.start_next()
         assert isinstance(job, Job)
         starting = first(page.url, lambda state: bool(state["workers"]))
         assert (starting["workers"][0]["id"], starting["workers"][0]["does"]) == (job.key, "starts")
@@ -105,7 +105,7 @@ def test_the_page_names_the_host_of_each_attempt_after_its_first_validation(stor
     with loopscale.LivePage(store) as page:
         page.on_start(conductor)
         job = next(
-            job for job in iter(conductor.next, None) if isinstance(job, Job) and job.role != "baseline"
+            job for job in iter(conductor.start_next, None) if isinstance(job, Job) and job.role != "baseline"
         )
 
         def shown(does: str, attempt: int) -> str:
@@ -124,7 +124,7 @@ def test_the_page_names_the_host_of_each_attempt_after_its_first_validation(stor
         page.on_report(job, report)
         assert shown("trains", 1) == "gpu-7"
         conductor.report_lost(job.key, "gone", "host", "gpu-7")
-        assert conductor.next() is job
+        assert conductor.start_next() is job
         assert shown("starts", 2) == ""
         page.close()
 

@@ -81,13 +81,13 @@ class Workers:
         active: list[Job] = []
         reports = 0
         while True:
-            while len(active) < self.count and isinstance(job := conductor.next(), Job):
+            while len(active) < self.count and isinstance(job := conductor.start_next(), Job):
                 active.append(job)
                 history = self.histories.get(job.key) if job.order_kind == "train" else None
                 if history and not conductor.report(job.key, Report(tuple(history))):
                     active.remove(job)
             if not active:
-                return conductor.next() is Idle.DONE
+                return conductor.start_next() is Idle.DONE
             job = active.pop(0)
             reports += 1
             if reports == dies_after:
@@ -158,7 +158,7 @@ def complete(
 def start_jobs(count: int) -> tuple[Conductor, list[Job]]:
     """A conductor of a study without pruning and baselines, and its first jobs."""
     conductor = Conductor(study(scheduler={"kind": "none"}, baselines=[]), [], Store())
-    return conductor, [job for _ in range(count) if isinstance(job := conductor.next(), Job)]
+    return conductor, [job for _ in range(count) if isinstance(job := conductor.start_next(), Job)]
 
 
 def progress_at(step: int, saved: bool = True) -> Report:

@@ -35,7 +35,7 @@ def test_every_trial_records_its_commit_and_where_and_how_it_ran():
     records = MemoryRecords()
     conductor = Conductor(Study.parse(TREE), [], records)
     conductor.services.commit_tags = {"git_commit": "c0ffee", "git_changed": "no"}
-    job = conductor.next()
+    job = conductor.start_next()
     assert isinstance(job, Job)
     place = {"host": "here", "hardware": "an abacus", "execution": "bf16 on beads"}
     conductor.report(job.key, Report(((40, {"error": 0.5}),), "finished", **place))

@@ -57,7 +57,7 @@ def run_study(store: Store, folder: Path, name: str, ended: bool = True, **chang
     with MlflowWriter(store, study.name, {record.key: record.run for record in records}) as writer:
         conductor = Conductor(study, records, writer)
         writer.write(Note(STUDY, status="RUNNING"))
-        while isinstance(job := conductor.next(), Job):
+        while isinstance(job := conductor.start_next(), Job):
             for report in work(job.make_order(study.evaluate, store.checkpoints.url, study.resources)):
                 if not conductor.report(job.key, report):
                     break

@@ -1,11 +1,19 @@
 """The states of a study's trainings, on histories of known course."""
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from loopscale.stats.contrasts import Array
-from loopscale.stats.learning import Emergence, EmergenceRule, History, learning_states
+from loopscale.stats.learning import (
+    Emergence,
+    EmergenceRule,
+    History,
+    LearningState,
+    learning_state,
+    pooled_scatter,
+)
 
 STEPS = np.arange(1.0, 41) * 50
 
@@ -19,6 +27,11 @@ def history(error: Array, seed: int, floor: float = 0.2, ignorance: float = 1.0)
 LEVEL = np.where(STEPS < 300, 0.99, 0.3)
 POWER = 0.2 + 20 * STEPS**-1.0
 PLATEAU = np.full(40, 0.98)
+
+
+def learning_states(histories: Sequence[History], rule: EmergenceRule | None = None) -> list[LearningState]:
+    scatter = pooled_scatter(histories, rule)
+    return [learning_state(each, scatter, rule) for each in histories]
 
 
 def test_each_course_of_a_training_has_a_state():

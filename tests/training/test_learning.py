@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from loopscale.evaluate import VALIDATION_PROMPTS
+from loopscale.core.prompt_sets import VALIDATION_PROMPTS
 from loopscale.regret import Floor, floor
 from loopscale.tasks.base import Task
 from loopscale.training import learning

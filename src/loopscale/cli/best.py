@@ -1,7 +1,7 @@
 """`loopscale best`: the best configuration of every cell."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -14,12 +14,7 @@ from loopscale.cli.options import (
     open_store,
 )
 from loopscale.cli.output import say, say_folded, show_answers, show_json, show_table
-
-if TYPE_CHECKING:  # see loopscale.cli
-    from loopscale.analysis.answers.best_cells import Best
-    from loopscale.analysis.answers.claims import JudgedClaim
-    from loopscale.analysis.answers.standings import Standing
-    from loopscale.analysis.recorded.results import Results
+from loopscale.interface import types
 
 
 def command(
@@ -67,7 +62,7 @@ def command(
         _show_beside_theory(found.with_curves)
 
 
-def show_best(results: "Results", answers: Sequence["Best"], wide: bool = False) -> None:
+def show_best(results: "types.Results", answers: Sequence["types.Best"], wide: bool = False) -> None:
     """Print the table of best configurations, the size of its family, and the cells at the end of a range."""
     from loopscale.analysis.answers.best_cells import best_columns, best_notes, cells_at_ends
     from loopscale.analysis.recorded.looks import order_sentences
@@ -81,7 +76,7 @@ def show_best(results: "Results", answers: Sequence["Best"], wide: bool = False)
         say_folded(f"{end}: a wider range, and trials in it, may find better")
 
 
-def show_claims(claims: Sequence["JudgedClaim"], wide: bool = False) -> None:
+def show_claims(claims: Sequence["types.JudgedClaim"], wide: bool = False) -> None:
     """Print the claims of a study with their verdicts."""
     from loopscale.analysis.answers.claims import READ_COLUMNS, claim_notes
 
@@ -93,7 +88,7 @@ def show_claims(claims: Sequence["JudgedClaim"], wide: bool = False) -> None:
                 say_folded(f"{claim.text}: {claim.decision.end}")
 
 
-def _show_beside_theory(results: "Results") -> None:
+def _show_beside_theory(results: "types.Results") -> None:
     """Print the laws, and each cell's error over that of every classical algorithm after as many steps."""
     from loopscale.analysis.answers.standings import standings
     from loopscale.analysis.laws.law import study_laws
@@ -109,9 +104,9 @@ def _show_beside_theory(results: "Results") -> None:
         say_folded(f"law: {law_name(law)}: none yet, {law.because}")
 
 
-def _show_standings(standings: Sequence["Standing"]) -> None:
+def _show_standings(standings: Sequence["types.Standing"]) -> None:
     solvers = list(dict.fromkeys(standing.baseline for standing in standings))
-    rows: dict[str, dict[str, Standing]] = {}
+    rows: dict[str, dict[str, types.Standing]] = {}
     for standing in standings:
         rows.setdefault(standing.label, {})[standing.baseline] = standing
     exact = "; `exact`: its error is rounding" if any(standing.exact for standing in standings) else ""
@@ -122,7 +117,7 @@ def _show_standings(standings: Sequence["Standing"]) -> None:
     )
 
 
-def _ratio(standing: "Standing | None") -> str | None:
+def _ratio(standing: "types.Standing | None") -> str | None:
     if standing is None:
         return None
     if standing.exact:

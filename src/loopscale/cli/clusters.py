@@ -4,7 +4,7 @@ import shlex
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -35,10 +35,7 @@ from loopscale.cli.output import (
 from loopscale.cli.progress import progress_of, show_progress
 from loopscale.cli.trial_log import show_trial_log
 from loopscale.core.temporary import temporary_folder
-
-if TYPE_CHECKING:  # see loopscale.cli
-    from loopscale.cluster.base import Cluster, Request, Submission
-    from loopscale.records.stores.base import Store
+from loopscale.interface import types
 
 
 def complete_cluster(incomplete: str) -> list[str]:
@@ -125,7 +122,7 @@ def submit(
     say(f"to see its page: loopscale watch {submission.study}{option}")
 
 
-def _submit(name: str, cluster: "Cluster", request: "Request", check: bool) -> "Submission":
+def _submit(name: str, cluster: "types.Cluster", request: "types.Request", check: bool) -> "types.Submission":
     """Raises UsageError if the preflight finds a fatal problem."""
     from loopscale.cluster.base import ENDED
     from loopscale.cluster.preflight import preflight
@@ -174,7 +171,7 @@ def status(
     show_progress(progress)
 
 
-def show_submissions(name: str, cluster: "Cluster", as_json: bool) -> None:
+def show_submissions(name: str, cluster: "types.Cluster", as_json: bool) -> None:
     """Print every submission that the cluster remembers."""
     submissions = cluster.submissions(name)
     if as_json:
@@ -187,7 +184,7 @@ def show_submissions(name: str, cluster: "Cluster", as_json: bool) -> None:
         )
 
 
-def _row(submission: "Submission") -> list[Any]:
+def _row(submission: "types.Submission") -> list[Any]:
     started = submission.started
     since = started and time.strftime("%Y-%m-%d %H:%M", time.localtime(started))
     took = started and format_duration((submission.ended or time.time()) - started)
@@ -272,13 +269,15 @@ def stop(
         say(f"{submission.id} does not run: it has {submission.state}")
 
 
-def _store_of(context: typer.Context, cluster: str | None, store: str | None, storage: str | None) -> "Store":
+def _store_of(
+    context: typer.Context, cluster: str | None, store: str | None, storage: str | None
+) -> "types.Store":
     """The store with the records of a cluster's studies, or of the studies that run here. Raises StoreError."""
     place = vars(cluster_from_options(context, cluster, store, storage)[1]) if cluster else {}
     return open_store(context, place.get("store") or store, place.get("storage") or storage)
 
 
-def _recorded_options(cluster: "Cluster", study: str) -> list[str]:
+def _recorded_options(cluster: "types.Cluster", study: str) -> list[str]:
     """The options that changed the study's file in its last run; none if this machine cannot read the records."""
     from loopscale.records.model import NO_OPTIONS, OPTIONS, StoreError
 
@@ -290,7 +289,7 @@ def _recorded_options(cluster: "Cluster", study: str) -> list[str]:
     return [] if options == NO_OPTIONS else [options]
 
 
-def _stop_trial(store: "Store", study: str, beginning: str, as_json: bool) -> None:
+def _stop_trial(store: "types.Store", study: str, beginning: str, as_json: bool) -> None:
     """Ask the study's driver to end the trial whose key begins so."""
     from loopscale.notation.files import recorded_name
     from loopscale.records.model import OVER
@@ -315,7 +314,7 @@ def _stop_trial(store: "Store", study: str, beginning: str, as_json: bool) -> No
 
 def cluster_from_options(
     context: typer.Context, cluster: str | None, store: str | None, storage: str | None
-) -> "tuple[str, Cluster]":
+) -> "tuple[str, types.Cluster]":
     """The cluster's name and settings. The store and storage of the options replace its own. Raises Mistakes."""
     from loopscale.cluster.files import load_cluster
 
@@ -324,7 +323,7 @@ def cluster_from_options(
     return name, settings.model_copy(update={option: place for option, place in places.items() if place})
 
 
-def _latest_submission(name: str, cluster: "Cluster", study: str) -> "Submission":
+def _latest_submission(name: str, cluster: "types.Cluster", study: str) -> "types.Submission":
     """The study's latest submission, given its name, its file, or the id of a submission. Raises UsageError."""
     from loopscale.notation.files import SUFFIXES, study_name
 

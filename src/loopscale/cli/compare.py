@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -24,9 +24,7 @@ from loopscale.cli.output import (
     show_json,
     show_table,
 )
-
-if TYPE_CHECKING:  # see loopscale.cli
-    from loopscale.analysis.answers.two_studies import TwoStudies
+from loopscale.interface import types
 
 ROWS = 40
 """Pairs of cells in the table. `--json` and the page list more."""
@@ -80,7 +78,7 @@ def command(
         say(f"the page is {out}")
 
 
-def _show(studies: "TwoStudies", wide: bool) -> None:
+def _show(studies: "types.TwoStudies", wide: bool) -> None:
     from loopscale.analysis.answers.two_studies import LAW_PAIR_COLUMNS, PAIR_COLUMNS
 
     for sentence in studies.sentences:

@@ -2,13 +2,11 @@
 
 import importlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from loopscale.cli.errors import UsageError
 from loopscale.cli.output import tell
-
-if TYPE_CHECKING:  # see loopscale.cli
-    from loopscale.core.config import Config, Family
+from loopscale.interface import types
 
 FAMILIES = {
     "tasks": ("loopscale.tasks.base", "Task"),
@@ -22,12 +20,12 @@ STUDY_KEYS = "study"
 """The name of the keys at the top of a study's file."""
 
 
-def family_named(name: str) -> "type[Family]":
+def family_named(name: str) -> "type[types.Family]":
     module, family = FAMILIES[name]
     return getattr(importlib.import_module(module), family)
 
 
-def study_keys() -> "dict[str, list[type[Config]]]":
+def study_keys() -> "dict[str, list[type[types.Config]]]":
     """The keys of a study's file that have settings, from the top down.
 
     Each key has its components: components of one class, or one family.
@@ -37,9 +35,9 @@ def study_keys() -> "dict[str, list[type[Config]]]":
     from loopscale.studies.spec import Study
     from loopscale.training.trial import Trial
 
-    keys: dict[str, list[type[Config]]] = {STUDY_KEYS: [Study]}
+    keys: dict[str, list[type[types.Config]]] = {STUDY_KEYS: [Study]}
 
-    def add(key: str, inner: "list[type[Config]]") -> None:
+    def add(key: str, inner: "list[type[types.Config]]") -> None:
         if not inner or key in keys:
             return
         keys[key] = list(inner)
@@ -53,7 +51,7 @@ def study_keys() -> "dict[str, list[type[Config]]]":
     return keys
 
 
-def components_named(name: str) -> "type[Family] | list[type[Config]]":
+def components_named(name: str) -> "type[types.Family] | list[type[types.Config]]":
     """The family or the components of that name. Raises UsageError."""
     from loopscale.core.config import Family
     from loopscale.notation.mistakes import one_of
@@ -68,7 +66,7 @@ def components_named(name: str) -> "type[Family] | list[type[Config]]":
     return first if issubclass(first, Family) else keys[name]
 
 
-def member_named(family: "type[Family]", kind: str) -> type[Any]:
+def member_named(family: "type[types.Family]", kind: str) -> type[Any]:
     """Raises UsageError."""
     member = family.member(kind)
     if member is None:
@@ -78,7 +76,7 @@ def member_named(family: "type[Family]", kind: str) -> type[Any]:
     return member
 
 
-def all_members(family: "type[Family]") -> list[type[Any]]:
+def all_members(family: "type[types.Family]") -> list[type[Any]]:
     """The members of the package, of the installed packages and of $LOOPSCALE_PLUGINS."""
     from loopscale.core.plugins import load_installed, unloadable
 

@@ -1,15 +1,13 @@
 """`loopscale doctor`: examine a store, and mend damage."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from loopscale.cli.errors import DONE, FAILED
 from loopscale.cli.options import JsonOption, StorageOption, StoreOption, open_store, store_place
 from loopscale.cli.output import plural, say, show_json, tell
-
-if TYPE_CHECKING:  # see loopscale.cli
-    from loopscale.doctor.examination import Examined
+from loopscale.interface import types
 
 
 def command(
@@ -35,7 +33,7 @@ def command(
     from loopscale.doctor.examination import all_checks, examine
     from loopscale.doctor.opening import open_damaged
 
-    found: list[Examined] = []
+    found: list[types.Examined] = []
     records = open_damaged(
         lambda: open_store(context, place or store, storage),
         place or store_place(context, store, storage).store,
@@ -70,7 +68,7 @@ def command(
     raise typer.Exit(FAILED if remaining else DONE)
 
 
-def _show(examined: "Examined") -> None:
+def _show(examined: "types.Examined") -> None:
     finding = examined.finding
     say(f"{examined.check}, {finding.severity}: {finding.place}: {finding.problem}; {finding.remedy}")
     if examined.mended:

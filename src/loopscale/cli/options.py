@@ -1,15 +1,12 @@
 """Options that several verbs share, and the store that they name."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from loopscale.cli.errors import UsageError
-
-if TYPE_CHECKING:  # see loopscale.cli
-    from loopscale.cluster.base import Cluster
-    from loopscale.records.stores.base import Store
+from loopscale.interface import types
 
 
 def _complete_study(incomplete: str) -> list[str]:
@@ -104,7 +101,7 @@ def store_place(context: typer.Context, store: str | None, storage: str | None) 
 
 def open_store(
     context: typer.Context, store: str | None, storage: str | None, create: bool = False
-) -> "Store":
+) -> "types.Store":
     """The store of the options. Raises StoreError."""
     from loopscale.records.stores import opening
 
@@ -132,7 +129,7 @@ def check_rate(rate: float | None) -> None:
         raise UsageError(f"--rate {rate} is no speed; give FLOP/s from 1 to {FASTEST_RATE:g}, such as 2e12")
 
 
-def records_of(cluster: "Cluster") -> "Store":
+def records_of(cluster: "types.Cluster") -> "types.Store":
     """The store of a cluster's studies, from here. Raises StoreError."""
     from loopscale.records.stores import opening
 

@@ -10,17 +10,12 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 from loopscale.core.visible import tell as tell
 from loopscale.core.visible import visible
+from loopscale.interface import types
 from loopscale.redaction import redacted
-
-if TYPE_CHECKING:  # see loopscale.cli
-    from rich.console import Console
-    from rich.table import Table
-
-    from loopscale.analysis.table import Column, Row
 
 _for_json: TextIO | None = None
 """Standard output, while everything but JSON goes to standard error."""
@@ -141,7 +136,7 @@ def show_table(
 
 
 def _print_paragraphs(
-    columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str, console: "Console"
+    columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str, console: "types.Console"
 ) -> None:
     """A table of sentences, one paragraph for each row: first cell, named cells, sentence."""
     from rich.padding import Padding
@@ -165,7 +160,7 @@ def _parts(
     columns: Sequence[str],
     rows: Sequence[Sequence[Any]],
     shown: Sequence[int],
-    console: "Console",
+    console: "types.Console",
     first: int,
 ) -> list[list[int]]:
     """The shown columns of each part of a table, so that every part fits the terminal."""
@@ -180,7 +175,7 @@ def _parts(
     return parts
 
 
-def _width(table: "Table", console: "Console") -> int:
+def _width(table: "types.RichTable", console: "types.Console") -> int:
     """The columns of a terminal that a table needs to fold no cell."""
     from rich.measure import Measurement
 
@@ -194,7 +189,7 @@ def _table(
     title: str = "",
     sentences: bool = False,
     first: int | None = None,
-) -> "Table":
+) -> "types.RichTable":
     """The shown columns of a table. `first` is the largest width of the first column."""
     from rich import box
     from rich.table import Table
@@ -222,7 +217,9 @@ def _table(
     return table
 
 
-def show_answers(columns: "Sequence[Column[Row]]", rows: "Iterable[Row]", wide: bool = False) -> None:
+def show_answers(
+    columns: "Sequence[types.Column[types.Row]]", rows: "Iterable[types.Row]", wide: bool = False
+) -> None:
     """Print a table of answers by its declared columns, without the columns in which no answer has a value.
 
     With `wide`, no column leaves a narrow terminal.
@@ -237,7 +234,7 @@ def show_answers(columns: "Sequence[Column[Row]]", rows: "Iterable[Row]", wide: 
     )
 
 
-def _leaving(columns: "Sequence[Column[Any]]") -> list[list[int]]:
+def _leaving(columns: "Sequence[types.Column[Any]]") -> list[list[int]]:
     """The places of columns that may leave, from right to left. An interval leaves with the column before it."""
     groups = list[list[int]]()
     for place, column in enumerate(columns):

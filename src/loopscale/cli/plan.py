@@ -4,7 +4,7 @@ import math
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -32,13 +32,7 @@ from loopscale.cli.output import (
     show_table,
     show_verbatim,
 )
-
-if TYPE_CHECKING:  # see loopscale.cli
-    from loopscale.foresight.held_hosts import HeldHosts
-    from loopscale.foresight.learning_times import ExpectedLearning
-    from loopscale.foresight.plan import CellPlan, StudyPlan, UntilPlan
-    from loopscale.foresight.power import QuestionFamily, QuestionPower
-    from loopscale.foresight.room import AxisRoom, StudyRoom, TaskRoom
+from loopscale.interface import types
 
 NOTES_LISTED, CELLS_LISTED = 5, 12
 """Without --full."""
@@ -127,7 +121,7 @@ def command(
         _show(planned, full, wide)
 
 
-def _show(plan: "StudyPlan", full: bool, wide: bool) -> None:
+def _show(plan: "types.StudyPlan", full: bool, wide: bool) -> None:
     say_folded(f"{plan.study}: {plan.question}")
     _show_cost(plan)
     notes = plan.warnings if full else plan.warnings[:NOTES_LISTED]
@@ -147,7 +141,7 @@ def _show(plan: "StudyPlan", full: bool, wide: bool) -> None:
         say_folded(f"--full adds {also}memory, FLOPs, reducible error and power")
 
 
-def _show_cells(plan: "StudyPlan", listed: int, wide: bool) -> None:
+def _show_cells(plan: "types.StudyPlan", listed: int, wide: bool) -> None:
     columns = [
         "cell",
         "tuning",
@@ -164,7 +158,7 @@ def _show_cells(plan: "StudyPlan", listed: int, wide: bool) -> None:
         say_folded(f"and {len(plan.cells) - listed} more cells")
 
 
-def _show_cost(plan: "StudyPlan") -> None:
+def _show_cost(plan: "types.StudyPlan") -> None:
     """What the study takes: trials, hours, money, and what is recorded already."""
     gpus = f", {_amount(plan.gpu_hours, 'GPU')}" if plan.gpu_hours[1] else ""
     for line in (
@@ -198,7 +192,7 @@ def _show_cost(plan: "StudyPlan") -> None:
         say_folded(f"budget: {', '.join(limits)}")
 
 
-def _show_sums(plan: "StudyPlan") -> None:
+def _show_sums(plan: "types.StudyPlan") -> None:
     """FLOPs, memory, and the speed behind the hours."""
     rates = ", ".join(f"{kind} {rate:.3g}" for kind, rate in plan.rate.items())
     beside = f", and trials side by side ({plan.slow_down:.2f} of alone)" if plan.slow_down > 1 else ""
@@ -220,7 +214,7 @@ def _show_sums(plan: "StudyPlan") -> None:
         )
 
 
-def _show_held(plan: "StudyPlan", held: "HeldHosts") -> None:
+def _show_held(plan: "types.StudyPlan", held: "types.HeldHosts") -> None:
     gpus = f", {_amount(held.gpu_hours, 'GPU')}" if held.gpu_hours[1] else ""
     say_folded(
         f"{plan.cluster} holds up to {plural(held.hosts, 'host')} for {_durations(held.hours, 3600)}, "
@@ -236,7 +230,7 @@ def _say_wrapped(text: str) -> None:
         say(line.replace("\0", " "))
 
 
-def _show_room(rooms: "StudyRoom") -> None:
+def _show_room(rooms: "types.StudyRoom") -> None:
     if not rooms.tasks:
         return  # a remark gives the reason
     samples = sorted({each.room.prompts for each in rooms.tasks})
@@ -260,7 +254,7 @@ def _show_room(rooms: "StudyRoom") -> None:
         show_table(columns, ([each.axis, each.values, *_effects(each)] for each in rooms.axes))
 
 
-def _room_row(task: "TaskRoom", ranked: bool) -> list[object]:
+def _room_row(task: "types.TaskRoom", ranked: bool) -> list[object]:
     room, few, most = task.room, task.steps[0], task.steps[-1]
     least = (
         "unknown"
@@ -280,7 +274,7 @@ def _room_row(task: "TaskRoom", ranked: bool) -> list[object]:
     ]
 
 
-def _effects(axis: "AxisRoom") -> list[str | None]:
+def _effects(axis: "types.AxisRoom") -> list[str | None]:
     from loopscale.stats.power import percent
 
     if axis.effect is None or axis.effect_last is None:
@@ -289,7 +283,7 @@ def _effects(axis: "AxisRoom") -> list[str | None]:
     return [percent(axis.effect) + sampled, percent(axis.effect_last)]
 
 
-def _show_until(plan: "StudyPlan", until: "UntilPlan") -> None:
+def _show_until(plan: "types.StudyPlan", until: "types.UntilPlan") -> None:
     looks = ", ".join(map(str, until.looks))
     say_folded(f"until decided: looks at {looks} replicates of {plural(until.cells, 'cell')} with a question")
     if until.steps[-1] > 1:
@@ -307,13 +301,13 @@ def _show_until(plan: "StudyPlan", until: "UntilPlan") -> None:
     say("loopscale simulate shows what to expect")
 
 
-def _show_power(plan: "StudyPlan") -> None:
+def _show_power(plan: "types.StudyPlan") -> None:
     from loopscale.foresight.power import ASSUMPTIONS, families
 
     asked = families(plan.power)
     replicates = plural(plan.until.looks[-1] if plan.until else plan.cells[0].replicates, "replicate")
     for kind in ("law", "claim"):
-        rows: dict[tuple[str, ...], list[QuestionFamily]] = {}
+        rows: dict[tuple[str, ...], list[types.QuestionFamily]] = {}
         for family in asked:
             if family.judged and family.first.kind == kind:
                 rows.setdefault(_power_row(family), []).append(family)
@@ -331,7 +325,7 @@ def _show_power(plan: "StudyPlan") -> None:
         _say_wrapped(line)
 
 
-def _power_row(family: "QuestionFamily") -> tuple[str, ...]:
+def _power_row(family: "types.QuestionFamily") -> tuple[str, ...]:
     judged = family.judged
     powers = [power.power for power in judged if power.power]
     learnt = [power.if_learnt for power in judged]
@@ -343,7 +337,7 @@ def _power_row(family: "QuestionFamily") -> tuple[str, ...]:
     )
 
 
-def _power_lines(asked: "list[QuestionFamily]") -> Iterator[str]:
+def _power_lines(asked: "list[types.QuestionFamily]") -> Iterator[str]:
     """Sentences: the columns of the table, laws without a verdict, the expected learning, and the noise."""
     from loopscale.foresight.power import NO_THEORY
 
@@ -373,10 +367,10 @@ def _power_lines(asked: "list[QuestionFamily]") -> Iterator[str]:
     yield f"noise between replicates, sd of the logarithm: {'; '.join(texts)}"
 
 
-def _learning_lines(powers: "list[QuestionPower]") -> Iterator[str]:
+def _learning_lines(powers: "list[types.QuestionPower]") -> Iterator[str]:
     """One sentence for each task and model: the expected share of learnt runs, and the records behind the share."""
 
-    groups: dict[tuple[object, ...], list[ExpectedLearning]] = {}
+    groups: dict[tuple[object, ...], list[types.ExpectedLearning]] = {}
     for power in powers:
         for each in power.learning:
             records = (each.source, each.runs, each.emerged, each.studies, each.recorded_steps, each.own)
@@ -426,7 +420,7 @@ def _short(text: str, most: int = NAME) -> str:
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
-def _row(cell: "CellPlan") -> list[object]:
+def _row(cell: "types.CellPlan") -> list[object]:
     parameters = _range(*(f"{value:,}" for value in cell.parameters))
     steps = _range(*(f"{value:,}" for value in cell.steps))
     memory, seconds = format_bytes(cell.memory_bytes), _durations(cell.seconds)

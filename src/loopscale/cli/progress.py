@@ -1,21 +1,18 @@
 """What `loopscale status STUDY` says of a study beyond its submission: its trials, its hosts, and what each trains."""
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from loopscale.cli.options import records_of
 from loopscale.cli.output import format_outcomes, format_value, say, show_table
 from loopscale.core.visible import visible
-
-if TYPE_CHECKING:  # see loopscale.cli
-    from loopscale.cluster.base import Cluster, Submission
-    from loopscale.records.stores.base import Store
+from loopscale.interface import types
 
 LISTED_TRIALS = 40
 """The largest number of trials in a table for people. JSON has all of them."""
 
 
-def progress_of(cluster: "Cluster", submission: "Submission") -> dict[str, Any]:
+def progress_of(cluster: "types.Cluster", submission: "types.Submission") -> dict[str, Any]:
     """The trials, the spending, and for a study that runs also its hosts and running trials, as plain data.
 
     `records` and `unknown_hosts` say why this machine cannot read them.
@@ -38,7 +35,7 @@ def progress_of(cluster: "Cluster", submission: "Submission") -> dict[str, Any]:
     return progress
 
 
-def _recorded(store: "Store", study: str, runs: bool) -> dict[str, Any]:
+def _recorded(store: "types.Store", study: str, runs: bool) -> dict[str, Any]:
     """The progress in the study's records. Raises StoreError."""
     from loopscale.interface.listing import TRIALS_SQL, trial_counts
     from loopscale.records.mirror import Mirror
@@ -59,7 +56,7 @@ def _recorded(store: "Store", study: str, runs: bool) -> dict[str, Any]:
     return progress | ({"running": _running_trials(store, study)} if runs else {})
 
 
-def _running_trials(store: "Store", study: str) -> list[dict[str, Any]]:
+def _running_trials(store: "types.Store", study: str) -> list[dict[str, Any]]:
     """The trials that have begun and not ended, by their hosts. A host is known after the first validation."""
     from loopscale.live.recorded_study import LiveTrial, worker
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -14,11 +14,7 @@ from loopscale.cli.errors import MISTAKE, STOPPED, UsageError
 from loopscale.cli.options import JsonOption, StorageOption, StoreOption, open_store
 from loopscale.cli.output import plural, say, show_json, show_table, tell
 from loopscale.errors import QueryError
-
-if TYPE_CHECKING:  # see loopscale.cli
-    import pyarrow as pa
-
-    from loopscale.records.stores.base import Store
+from loopscale.interface import types
 
 MOST_CELLS = 10_000
 """Cells of a printed table. The layout of more cells takes seconds to minutes, without any output."""
@@ -95,7 +91,9 @@ def command(
         _answer(sql, timeout, form, as_json, open_store(context, store, storage))
 
 
-def _answer(sql: str, timeout: float | None, form: Format | None, as_json: bool, store: "Store") -> None:
+def _answer(
+    sql: str, timeout: float | None, form: Format | None, as_json: bool, store: "types.Store"
+) -> None:
     from loopscale.interface.queries import column_values, query_table
     from loopscale.records.query_limits import free_memory
 
@@ -127,7 +125,7 @@ def _short(value: Any) -> Any:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}... ({len(text):,} characters)"
 
 
-def _write_csv(answer: "pa.Table") -> None:
+def _write_csv(answer: "types.ArrowTable") -> None:
     import pyarrow as pa
     from pyarrow import csv
 

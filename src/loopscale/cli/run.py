@@ -4,10 +4,11 @@ import shlex
 import signal
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+import loopscale
 from loopscale.cli.errors import DONE, FAILED, STOPPED, UsageError
 from loopscale.cli.options import (
     TINY_STORE,
@@ -35,14 +36,7 @@ from loopscale.cli.output import (
     tell,
 )
 from loopscale.cli.watch import PortOption
-
-if TYPE_CHECKING:  # see loopscale.cli
-    from loopscale.analysis.answers.claims import JudgedClaim
-    from loopscale.analysis.answers.findings import Findings
-    from loopscale.interface.running import RunSummary
-    from loopscale.live.driver_page import LivePage
-    from loopscale.runner.progress import ProgressDisplay
-
+from loopscale.interface import types
 
 CLAIM_LINES = 3
 """Lines on claims at the end of a run."""
@@ -142,7 +136,7 @@ def command(
         raise typer.Exit(STOPPED) from None
 
 
-def _live_page(place: StorePlace, port: int | None) -> "LivePage":
+def _live_page(place: StorePlace, port: int | None) -> "types.LivePage":
     """The live page of this run. Raises UsageError if the port is not free."""
     from loopscale.live.driver_page import LivePage
 
@@ -151,14 +145,14 @@ def _live_page(place: StorePlace, port: int | None) -> "LivePage":
     return page
 
 
-def _display() -> "ProgressDisplay":
+def _display() -> "types.ProgressDisplay":
     """The display that a run without a live page has too."""
     from loopscale.runner.progress import progress_display
 
     return progress_display()
 
 
-def _document(summary: "RunSummary", report: Path | None) -> dict[str, Any]:
+def _document(summary: "loopscale.RunSummary", report: Path | None) -> dict[str, Any]:
     from loopscale.interface.answers import as_object
 
     findings = summary.findings
@@ -182,7 +176,7 @@ def _document(summary: "RunSummary", report: Path | None) -> dict[str, Any]:
     }
 
 
-def _report(findings: "Findings") -> Path | None:
+def _report(findings: "types.Findings") -> Path | None:
     """Write the report. If the page cannot be written, warn and go on: the answer is printed anyway."""
     from loopscale.interface.reports import write_report
 
@@ -195,7 +189,7 @@ def _report(findings: "Findings") -> Path | None:
         return None
 
 
-def _show(summary: "RunSummary", report: Path | None, place: StorePlace) -> None:
+def _show(summary: "loopscale.RunSummary", report: Path | None, place: StorePlace) -> None:
     """Print the answer, the claims, what is open, and where the report is. `best` prints the tables."""
     from loopscale.analysis.answers.claims import count_words
     from loopscale.analysis.answers.summary import answer_sentences, first_open
@@ -227,11 +221,11 @@ def _show(summary: "RunSummary", report: Path | None, place: StorePlace) -> None
     say(f"tables: loopscale best {name} --full{options}; trials: loopscale ui {name}{options}")
 
 
-def _ratio(claim: "JudgedClaim") -> str:
+def _ratio(claim: "types.JudgedClaim") -> str:
     """The ratio of a claim in words, or that there is none."""
     return claim.ratio_in_words if claim.sides.ratio is None else f"ratio {claim.ratio_in_words}"
 
 
-def _decided(claim: "JudgedClaim") -> str:
+def _decided(claim: "types.JudgedClaim") -> str:
     """How the looks ended a claim; empty for a study without looks."""
     return f"; {claim.decision.end}" if claim.decision else ""

@@ -1,7 +1,7 @@
 """`loopscale show`: tasks, models, optimizers, solvers, bounds and constructions, and the keys of a study's file."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -16,10 +16,7 @@ from loopscale.cli.components import (
 from loopscale.cli.errors import UsageError
 from loopscale.cli.options import JsonOption
 from loopscale.cli.output import WIDE, format_value, say, say_folded, show_json, show_table
-
-if TYPE_CHECKING:  # see loopscale.cli
-    from loopscale.core.config import Config
-    from loopscale.theory.bounds.base import Bound
+from loopscale.interface import types
 
 SUBJECTS = {"bounds": "quantity", "constructions": "algorithm"}
 """The families of theorems, and the subject of a theorem."""
@@ -86,7 +83,7 @@ def command(
     say(f"`loopscale show {what} KIND` shows the settings of one.")
 
 
-def _show_key(key: str, components: "list[type[Config]]", kind: str | None, as_json: bool) -> None:
+def _show_key(key: str, components: "list[type[types.Config]]", kind: str | None, as_json: bool) -> None:
     """The settings under a key of a study's file. Raises UsageError for a kind."""
     from loopscale.cli.describe import describe_key
 
@@ -128,7 +125,7 @@ def _show_statements(subject: str, members: "Iterable[type[Any]]") -> None:
     say("= exact; ~ in a limit; ≤, ≥ a bound; shape: up to an unknown constant.")
 
 
-def _studies_of(bound: "type[Bound]") -> str:
+def _studies_of(bound: "type[types.Bound]") -> str:
     """The first study whose laws name the bound and the number of others, or the reason why there is none."""
     from loopscale.cli.describe import studies_of_bounds
 

@@ -1,18 +1,13 @@
 """`loopscale simulate`: the course of a study on a cluster, computed from recorded learning curves."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from loopscale.cli.options import JsonOption, SetOption, StudyArgument, check_rate, parse_assignments
 from loopscale.cli.output import format_duration, plural, say, show_json
-
-if TYPE_CHECKING:  # see loopscale.cli
-    from loopscale.runner.simulation.forecast import Forecast
-    from loopscale.runner.simulation.simulate import SimulatedCluster
-    from loopscale.runner.simulation.until import UntilForecast
-    from loopscale.studies.spec import Study
+from loopscale.interface import types
 
 BARS = " ▁▂▃▄▅▆▇█"
 ORIGINS = {
@@ -107,7 +102,9 @@ def command(
         _show_until(done.until)
 
 
-def _show(study: "Study", result: "Forecast", setting: "SimulatedCluster", measured: bool) -> None:
+def _show(
+    study: "types.Study", result: "types.Forecast", setting: "types.SimulatedCluster", measured: bool
+) -> None:
     trials, cells = plural(result.trials, "trial"), plural(result.cells, "cell")
     origins = (f"{result.curves[name]:,} {text}" for name, text in ORIGINS.items() if result.curves.get(name))
     total, tail = format_duration(3600 * result.hours), format_duration(3600 * result.tail_hours)
@@ -134,7 +131,7 @@ def _show(study: "Study", result: "Forecast", setting: "SimulatedCluster", measu
     )
 
 
-def _show_until(forecasts: "Sequence[UntilForecast]") -> None:
+def _show_until(forecasts: "Sequence[types.UntilForecast]") -> None:
     """What the looks add: the lines above are those of a study that ends after its first look."""
     courses, sd = forecasts[0].courses, forecasts[0].sd
     questions = round(sum(forecasts[0].words.values()))
@@ -156,7 +153,7 @@ def _show_until(forecasts: "Sequence[UntilForecast]") -> None:
         )
 
 
-def _show_resumed(result: "Forecast") -> None:
+def _show_resumed(result: "types.Forecast") -> None:
     resumed = result.resumed
     assert resumed
     text = (

@@ -1,7 +1,7 @@
 """`loopscale bound` and `loopscale verify`: theorems as numbers."""
 
 import math
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -9,10 +9,7 @@ from loopscale.cli.components import complete_kind, member_with_settings
 from loopscale.cli.errors import FAILED, UsageError
 from loopscale.cli.options import JsonOption, SetOption, parse_assignments
 from loopscale.cli.output import say, show_json, show_table
-
-if TYPE_CHECKING:  # see loopscale.cli
-    from loopscale.theory.bounds.base import Bound
-    from loopscale.theory.constructions.base import Construction
+from loopscale.interface import types
 
 CLAIMS = {"=": "exact", "~": "exact in a limit", "<=": "an upper bound", ">=": "a lower bound"}
 
@@ -45,7 +42,7 @@ def bound(
     [bold]Example[/bold]  loopscale bound bayes_ridge --set dim=20 --set noise=0.1 --along points=5,10,20,40,80
     """
     changes = parse_assignments(overrides)
-    component: Bound = member_with_settings("bounds", kind, changes)
+    component: types.Bound = member_with_settings("bounds", kind, changes)
     answer: dict[str, Any] = {
         "bound": component.kind,
         "of": component.of,
@@ -68,7 +65,7 @@ def bound(
         say(f"{answer['value']:.6g}")
 
 
-def _value(bound: "Bound") -> float:
+def _value(bound: "types.Bound") -> float:
     """Raises UsageError for settings outside the bound's range."""
     try:
         return bound.value()
@@ -76,14 +73,14 @@ def _value(bound: "Bound") -> float:
         raise UsageError(f"{problem}; give others with --set or --along") from problem
 
 
-def _along(bound: "Bound", changes: dict[str, str], text: str) -> dict[str, Any]:
+def _along(bound: "types.Bound", changes: dict[str, str], text: str) -> dict[str, Any]:
     """Raises UsageError and Mistakes."""
     setting, equals, values = (part.strip() for part in text.partition("="))
     if not (equals and values):
         raise UsageError(f"--along {text} is no list of values; write it as setting=1,2,5")
     if setting not in bound.settings():
         raise UsageError(f"{bound.kind} has no setting {setting!r}; it has {', '.join(bound.settings())}")
-    bounds: list[Bound] = [
+    bounds: list[types.Bound] = [
         member_with_settings("bounds", bound.kind, changes | {setting: value}) for value in values.split(",")
     ]
     rows = [
@@ -93,7 +90,7 @@ def _along(bound: "Bound", changes: dict[str, str], text: str) -> dict[str, Any]
     return {"along": setting, "values": rows}
 
 
-def _slope(bound: "Bound", setting: str) -> float | None:
+def _slope(bound: "types.Bound", setting: str) -> float | None:
     try:
         return bound.slope(setting)
     except ValueError:
@@ -129,7 +126,7 @@ def verify(
         raise typer.Exit(FAILED)
 
 
-def _verified(construction: "Construction", seed: int) -> dict[str, Any]:
+def _verified(construction: "types.Construction", seed: int) -> dict[str, Any]:
     """Raises UsageError."""
     from loopscale.papers.theorems import verify
     from loopscale.runner.machine import is_out_of_memory

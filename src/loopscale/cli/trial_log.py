@@ -7,14 +7,10 @@ import math
 import sys
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from loopscale.cli.output import format_duration, say, tell
 from loopscale.core.visible import visible
-
-if TYPE_CHECKING:  # see loopscale.cli
-    from loopscale.records.model import Run
-    from loopscale.records.stores.base import Store
+from loopscale.interface import types
 
 RUNNING = "running"
 """The outcome of a trial that has begun and not ended."""
@@ -22,7 +18,7 @@ POLL_SECONDS = 3.0
 """Time between two looks at a trial that is followed."""
 
 
-def show_trial_log(store: "Store", study: str, beginning: str, follow: bool) -> None:
+def show_trial_log(store: "types.Store", study: str, beginning: str, follow: bool) -> None:
     """Print the log of the study's trial whose key begins so. With `follow`, print news until the trial is over.
 
     Raises NoRecords, and StoreError without exactly one such trial.
@@ -43,7 +39,7 @@ def show_trial_log(store: "Store", study: str, beginning: str, follow: bool) -> 
 class TrialLog:
     """The log of one trial, printed piece by piece."""
 
-    def __init__(self, store: "Store", experiment: str, key: str) -> None:
+    def __init__(self, store: "types.Store", experiment: str, key: str) -> None:
         self.store, self.experiment, self.key = store, experiment, key
         self.run = self._read_run()
         self._step = -1
@@ -71,7 +67,7 @@ class TrialLog:
         else:
             say(f"not over{host}")
 
-    def _read_run(self) -> "Run":
+    def _read_run(self) -> "types.Run":
         """Raises NoRecords if somebody has deleted the study meanwhile."""
         from loopscale.records.model import NoRecords
 

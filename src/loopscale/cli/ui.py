@@ -3,16 +3,14 @@
 import os
 import socket
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from loopscale.cli.errors import UsageError
 from loopscale.cli.options import StorageOption, StoreOption, open_store
 from loopscale.cli.output import say
-
-if TYPE_CHECKING:  # see loopscale.cli
-    from loopscale.records.stores.base import Store
+from loopscale.interface import types
 
 SERVER_ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -57,7 +55,7 @@ def command(
     os.execve(sys.executable, server_command(records, host, port), environment)
 
 
-def _page(store: "Store", study: str | None) -> str:
+def _page(store: "types.Store", study: str | None) -> str:
     """The path of the study's page in the UI, or of the list of all studies."""
     from loopscale.notation.files import recorded_name
     from loopscale.records.mlflow_ui import STUDIES_PAGE, ui_page
@@ -65,7 +63,7 @@ def _page(store: "Store", study: str | None) -> str:
     return f"/{ui_page(store, recorded_name(study)) if study else STUDIES_PAGE}"
 
 
-def server_command(store: "Store", host: str, port: int) -> list[str]:
+def server_command(store: "types.Store", host: str, port: int) -> list[str]:
     """The command of MLflow's server. One worker is enough for a database in a file and one reader."""
     command = [
         *(sys.executable, "-m", "mlflow", "server", *store.ui_options()),

@@ -45,11 +45,6 @@ def bound_name(kind: str | None) -> str:
     return titles(PACKAGE_OF_BOUNDS).get(kind, kind.replace("_", " ")) if kind else ""
 
 
-def solver_name(kind: str) -> str:
-    """The name of an algorithm for readers."""
-    return titles("loopscale.solvers").get(kind, kind.replace("_", " "))
-
-
 def readable(text: str) -> str:
     """A label of a cell or an algorithm with the titles of its kinds: `AlgoFormer, loops=4`.
 

@@ -6,15 +6,12 @@ import struct
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from loopscale.corpora.building import TextSource, check_new_folder, write_corpus
-from loopscale.corpora.extra import extra_packages
+from loopscale.corpora.extra import extra_packages, polib
 from loopscale.corpora.pairs import Pair, sentence_pairs
 from loopscale.errors import CorpusError
-
-if TYPE_CHECKING:  # an extra installs the package
-    import polib
 
 ENDINGS = (".po", ".mo")
 """The files of catalogues: written by people, and compiled."""
@@ -105,10 +102,9 @@ def _may_be_catalogue(file: Path) -> bool:
 
 
 def _read(file: Path) -> "polib.POFile | polib.MOFile":
-    with extra_packages():
-        import polib  # here, because an extra installs the package
     try:
-        return polib.mofile(str(file)) if file.suffix == ".mo" else polib.pofile(str(file))
+        with extra_packages():
+            return polib.mofile(str(file)) if file.suffix == ".mo" else polib.pofile(str(file))
     except (OSError, ValueError, LookupError, struct.error) as problem:
         reason = " ".join(str(getattr(problem, "strerror", None) or problem).split())
         raise CorpusError(

@@ -5,20 +5,15 @@ One vocabulary serves both languages. Its base are bytes, so every text has toke
 
 import contextlib
 import json
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from loopscale.core.output_files import write_output
-from loopscale.corpora.extra import extra_packages
+from loopscale.corpora.extra import extra_packages, tokenizers
 from loopscale.corpora.files import Corpus, TextPair
 from loopscale.errors import UsageError
-
-if TYPE_CHECKING:  # an extra installs the package
-    import tokenizers
 
 SPECIAL_TOKENS = ("<padding>", "<begin>", "<end>", "<separator>")
 PADDING, BEGIN, END, SEPARATOR = range(4)
@@ -112,16 +107,16 @@ def train_subwords(pairs: Sequence[TextPair], vocabulary: int) -> Subwords:
         raise UsageError(
             f"a vocabulary of {vocabulary} tokens does not hold all bytes; give at least {SMALLEST_VOCABULARY}"
         )
-    library = _tokenizers()
-    tokenizer = library.Tokenizer(library.models.BPE())
-    tokenizer.normalizer = library.normalizers.NFC()
-    tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=True)
-    tokenizer.decoder = library.decoders.ByteLevel()
-    trainer = library.trainers.BpeTrainer(
+    with extra_packages():
+        tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer.normalizer = tokenizers.normalizers.NFC()
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=True)
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    trainer = tokenizers.trainers.BpeTrainer(
         vocab_size=vocabulary,
         min_frequency=2,
         special_tokens=list(SPECIAL_TOKENS),
-        initial_alphabet=sorted(library.pre_tokenizers.ByteLevel.alphabet()),
+        initial_alphabet=sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
     tokenizer.train_from_iterator((text for pair in pairs for text in pair), trainer)
@@ -147,7 +142,7 @@ def read_subwords(file: Path) -> Subwords:
     """The vocabulary in a file. Raises OSError for an unreadable file, and ValueError for other content."""
     text = file.read_text(encoding="utf-8")
     try:
-        tokenizer = _tokenizers().Tokenizer.from_str(text)
+        tokenizer = tokenizers.Tokenizer.from_str(text)
     except Exception as problem:  # the library raises no more special class
         raise ValueError(f"{file} holds no sub-words") from problem
     if [tokenizer.id_to_token(token) for token in range(len(SPECIAL_TOKENS))] != list(SPECIAL_TOKENS):
@@ -158,11 +153,3 @@ def read_subwords(file: Path) -> Subwords:
 def _key(pairs: Sequence[TextPair]) -> str:
     content = json.dumps([SPECIAL_TOKENS, pairs], ensure_ascii=False)
     return sha256(content.encode()).hexdigest()[:16]
-
-
-def _tokenizers() -> Any:
-    # The library otherwise starts a thread on each processor, and warns in every process that a trial starts.
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    with extra_packages():
-        import tokenizers  # here, because an extra installs the package
-    return tokenizers

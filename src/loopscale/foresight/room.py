@@ -28,6 +28,7 @@ from loopscale.solvers.base import Solver
 from loopscale.solvers.prefixes import shared_prefixes
 from loopscale.stats.learning import LEAST_ROOM
 from loopscale.stats.power import percent
+from loopscale.studies.axes import is_number
 from loopscale.studies.cells import Cell, labels
 from loopscale.studies.spec import Study
 from loopscale.tasks.base import Task
@@ -209,7 +210,7 @@ class _StudyTasks:
 
     def few_rooms(self) -> StudyRoom:
         """Rooms at the ends and in the middle of each axis, and where it is not clear who leaves room."""
-        axes = [axis for axis, values in self.study.scientific.items() if all(map(_is_number, values))]
+        axes = [axis for axis, values in self.study.scientific.items() if all(map(is_number, values))]
         places: list[tuple[Any, ...]] = [
             tuple(cells[0].written.get(axis) for axis in axes) for cells in self.cells
         ]
@@ -276,10 +277,6 @@ class _StudyTasks:
         if tight is None:
             tight = sum(each.room.reducible < LEAST_ROOM for each in rooms)
         return StudyRoom(tuple(rooms), tuple(axes), len(self.cells), tight)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _ends_and_middle(values: Collection[Any]) -> set[Any]:

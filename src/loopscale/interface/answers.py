@@ -4,49 +4,42 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from loopscale.interface import types
 from loopscale.interface.foreign_errors import with_loopscale_errors
 from loopscale.interface.recorded import meeting, recorded
 from loopscale.records.stores.base import Store
 from loopscale.records.stores.opening import open_store
-
-if TYPE_CHECKING:  # heavy modules, which the functions import
-    import pandas as pd
-
-    from loopscale.analysis.answers.best_cells import Best
-    from loopscale.analysis.answers.claims import JudgedClaim
-    from loopscale.analysis.recorded.results import Results
-    from loopscale.studies.spec import Study
 
 
 @dataclass(frozen=True)
 class BestCells:
     """The best configuration of every cell, with mean and interval over its replicates."""
 
-    results: "Results"
+    results: "types.Results"
     """The results without their curves."""
-    cells: "Sequence[Best]"
-    points: "Sequence[Best] | None"
+    cells: "Sequence[types.Best]"
+    points: "Sequence[types.Best] | None"
     """With two objectives, the points that no other point beats in both error and FLOPs; None with one objective."""
     study: str
     """The study's file or name."""
     _store: Store = field(repr=False)
 
     @cached_property
-    def claims(self) -> "Sequence[JudgedClaim]":
+    def claims(self) -> "Sequence[types.JudgedClaim]":
         """The claims with their verdicts."""
         from loopscale.analysis.answers.claims import judged_claims
 
         return judged_claims(self.with_curves) if self.results.claim_specs else ()
 
     @cached_property
-    def with_curves(self) -> "Results":
+    def with_curves(self) -> "types.Results":
         """The results with their curves, which claims, laws and comparisons with algorithms need."""
         return recorded(self._store, self.study)
 
     @cached_property
-    def table(self) -> "pd.DataFrame":
+    def table(self) -> "types.DataFrame":
         """The cells as a data frame. A notebook shows its notes below."""
         from loopscale.analysis.answers.best_cells import best_columns, best_notes
         from loopscale.analysis.table import CaptionedTable, frame
@@ -67,7 +60,9 @@ class BestCells:
 
 
 @with_loopscale_errors
-def best(study: "Study | str | Path", store: Store | str | Path | None = None, where: str = "") -> BestCells:
+def best(
+    study: "types.Study | str | Path", store: Store | str | Path | None = None, where: str = ""
+) -> BestCells:
     """The best configuration of every cell, and the verdicts on the study's claims.
 
     Parameters
@@ -103,7 +98,7 @@ def best(study: "Study | str | Path", store: Store | str | Path | None = None, w
     return BestCells(results, cells, points, named, place)
 
 
-def as_object(answer: "Best", points: Sequence["Best"] | None = None) -> dict[str, Any]:
+def as_object(answer: "types.Best", points: Sequence["types.Best"] | None = None) -> dict[str, Any]:
     """A cell for programs: its settings under `settings`, and each setting also under its own dotted path.
 
     `points` are the points that no other point beats, if the study has two objectives.

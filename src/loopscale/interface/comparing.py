@@ -1,26 +1,22 @@
 """Two studies beside one another: errors of cells that ask the same, laws, and differences in the settings."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from loopscale.errors import UsageError
+from loopscale.interface import types
 from loopscale.interface.foreign_errors import with_loopscale_errors
 from loopscale.interface.recorded import recorded
 from loopscale.records.stores.base import Store
 from loopscale.records.stores.opening import open_store
 
-if TYPE_CHECKING:  # heavy modules, which the functions import
-    from loopscale.analysis.answers.two_studies import TwoStudies
-    from loopscale.studies.spec import Study
-
 
 @with_loopscale_errors
 def compare(
-    first: "Study | str | Path",
-    second: "Study | str | Path",
+    first: "types.Study | str | Path",
+    second: "types.Study | str | Path",
     store: Store | str | Path | None = None,
     second_store: Store | str | Path | None = None,
-) -> "TwoStudies":
+) -> "types.TwoStudies":
     """The second study against the first, from their records.
 
     A ratio is the second's error over the first's, with a 95 % interval over replicates. Below 1 the second study is

@@ -4,10 +4,9 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:  # heavy modules, which the functions import
-    from loopscale.records.mirror import Mirror
+from loopscale.interface import types
 
 STATES = {"FINISHED": "finished", "KILLED": "stopped", "RUNNING": "cut short"}
 """The state of a study without a driver, by the last status of its parent run."""
@@ -41,7 +40,7 @@ def trial_counts(study: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) ->
     return TrialCounts(dict(outcomes.most_common()), min(errors, default=None))
 
 
-def recorded_studies(mirror: "Mirror") -> list[dict[str, Any]]:
+def recorded_studies(mirror: "types.Mirror") -> list[dict[str, Any]]:
     """Every study with records: question, trials by outcome, state, lowest error."""
     from loopscale.notation.plugins import changed_plugins
     from loopscale.records.decisions import order_words, recorded_decisions

@@ -4,32 +4,25 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from loopscale.errors import NoRecords
+from loopscale.interface import types
 from loopscale.interface.foreign_errors import with_loopscale_errors
 from loopscale.records.model import OVER, Run
 from loopscale.records.stores.base import Store
 from loopscale.records.stores.opening import open_store
 
-if TYPE_CHECKING:  # heavy modules, which the functions import
-    from loopscale.analysis.recorded.results import Results, TrialResult
-    from loopscale.foresight.noise import Noise
-    from loopscale.foresight.plan import Offer, StudyPlan
-    from loopscale.studies.spec import Study
-    from loopscale.training.trial import Trial
-
 
 @with_loopscale_errors
 def plan(
-    study: "Study | str | Path",
+    study: "types.Study | str | Path",
     store: Store | str | Path | None = None,
     *,
     workers: int | None = None,
     rate: float | None = None,
     cluster: str | None = None,
     least_effect: float | None = None,
-) -> "StudyPlan":
+) -> "types.StudyPlan":
     """Plan a study: cells, trials, exact FLOPs, memory, time, room and power.
 
     Parameters
@@ -67,7 +60,7 @@ def plan(
     return replace(planned, warnings=(*_changes(loaded, planned, recorded.plugins), *planned.warnings))
 
 
-def _changes(study: "Study", planned: "StudyPlan", recorded: Sequence[str]) -> Iterator[str]:
+def _changes(study: "types.Study", planned: "types.StudyPlan", recorded: Sequence[str]) -> Iterator[str]:
     """One sentence for each plugin whose code has changed since the last run. A changed plugin makes other trials."""
     from loopscale.notation.plugins import digests, plugin_texts
 
@@ -91,8 +84,8 @@ def _changes(study: "Study", planned: "StudyPlan", recorded: Sequence[str]) -> I
 class _Recorded:
     """What a plan takes from earlier records of the study."""
 
-    noise: "Noise"
-    times: "Sequence[tuple[Trial, float]]" = ()
+    noise: "types.Noise"
+    times: "Sequence[tuple[types.Trial, float]]" = ()
     """The finished trials of this processor, with the seconds of their training."""
     ended: "Mapping[str, tuple[int, int]] | None" = None
     """The tuning trials and the replicates that have ended, by cell; None without records."""
@@ -120,11 +113,11 @@ def _records(where: Store | str | Path | None, study: str) -> _Recorded:
         return _Recorded(Noise())
 
 
-def _ended(trials: "Iterable[TrialResult]") -> int:
+def _ended(trials: "Iterable[types.TrialResult]") -> int:
     return sum(trial.outcome in OVER for trial in trials)
 
 
-def _times(results: "Results", runs: "Iterable[Run]") -> "Iterator[tuple[Trial, float]]":
+def _times(results: "types.Results", runs: "Iterable[Run]") -> "Iterator[tuple[types.Trial, float]]":
     """The finished trials on this processor, with the seconds of their training."""
     from loopscale.analysis.recorded.prices import as_trial
     from loopscale.runner.machine import processor
@@ -139,7 +132,7 @@ def _times(results: "Results", runs: "Iterable[Run]") -> "Iterator[tuple[Trial, 
             yield known, seconds
 
 
-def _offer(cluster: str, study: "Study") -> "tuple[Offer, int]":
+def _offer(cluster: str, study: "types.Study") -> "tuple[types.Offer, int]":
     """The cluster's hosts and prices, and the number of trials that run there at a time. Raises Mistakes."""
     from loopscale.cluster.base import trials_on
     from loopscale.cluster.files import load_cluster

@@ -1,24 +1,18 @@
 """Questions to the records: SQL over all tables, and the results of one study."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from loopscale.errors import QueryError
+from loopscale.interface import types
 from loopscale.interface.foreign_errors import with_loopscale_errors
 from loopscale.records.stores.base import Store
 from loopscale.records.stores.opening import open_store
 
-if TYPE_CHECKING:  # heavy modules, which the functions import
-    import pandas as pd
-    import pyarrow as pa
-
-    from loopscale.analysis.notebook import StudyResults
-    from loopscale.studies.spec import Study
-
 
 def query_table(
     sql: str, store: Store | str | Path | None = None, timeout: float | None = None
-) -> "pa.Table":
+) -> "types.ArrowTable":
     """The answer to one SELECT over `trials`, `curves`, `history` and `studies`. Raises QueryError, StoreError."""
     from loopscale.records.mirror import Mirror
 
@@ -27,7 +21,7 @@ def query_table(
     return mirror.query(sql, timeout)
 
 
-def column_values(column: "pa.ChunkedArray") -> list[Any]:
+def column_values(column: "types.ChunkedArray") -> list[Any]:
     """The values of a column. Raises QueryError for dates beyond Python's range."""
     try:
         return column.to_pylist()
@@ -37,7 +31,9 @@ def column_values(column: "pa.ChunkedArray") -> list[Any]:
 
 
 @with_loopscale_errors
-def query(sql: str, store: Store | str | Path | None = None, timeout: float | None = None) -> "pd.DataFrame":
+def query(
+    sql: str, store: Store | str | Path | None = None, timeout: float | None = None
+) -> "types.DataFrame":
     """The answer to one SELECT over `trials`, `curves`, `history` and `studies`, as a data frame.
 
     A setting is a column of `trials` under its dotted path, in double quotes. `loopscale query --tables` lists all
@@ -53,8 +49,8 @@ def query(sql: str, store: Store | str | Path | None = None, timeout: float | No
 
 @with_loopscale_errors
 def results(
-    study: "Study | str | Path", store: Store | str | Path | None = None, beside: str | Path = "data"
-) -> "StudyResults":
+    study: "types.Study | str | Path", store: Store | str | Path | None = None, beside: str | Path = "data"
+) -> "types.StudyResults":
     """The results of a study, with its tables, sentences and figures.
 
     Parameters

@@ -1,16 +1,12 @@
 """A study's records, as the functions and the verbs that show them ask for them."""
 
 from collections.abc import Set
-from typing import TYPE_CHECKING
 
 from loopscale.errors import UsageError
-
-if TYPE_CHECKING:  # heavy modules, which the functions import
-    from loopscale.analysis.recorded.results import Results
-    from loopscale.records.stores.base import Store
+from loopscale.interface import types
 
 
-def recorded(store: "Store", study: str, curves: bool = True) -> "Results":
+def recorded(store: "types.Store", study: str, curves: bool = True) -> "types.Results":
     """The records of a study, given its file or its name.
 
     Raises NoRecords for a study that has not been run. Raises Mistakes or UsageError if the file or name is no valid
@@ -32,7 +28,7 @@ def recorded(store: "Store", study: str, curves: bool = True) -> "Results":
     return with_claims(results, study)
 
 
-def meeting(store: "Store", study: str, where: str) -> Set[str]:
+def meeting(store: "types.Store", study: str, where: str) -> Set[str]:
     """The study's trials that meet an SQL condition. Raises QueryError."""
     from loopscale.records.mirror import Mirror
 
@@ -44,7 +40,7 @@ def meeting(store: "Store", study: str, where: str) -> Set[str]:
     return frozenset(found["trial"].to_pylist())
 
 
-def check_study(store: "Store", study: str, name: str) -> None:
+def check_study(store: "types.Store", study: str, name: str) -> None:
     """Raises Mistakes for a file that holds no study, and UsageError where there is no file."""
     from loopscale.notation.files import find_study, known_studies
     from loopscale.notation.mistakes import Mistakes, one_of

@@ -2,20 +2,16 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from loopscale.core.output_files import check_page, check_target, write_output
 from loopscale.core.visible import tell
 from loopscale.errors import UsageError
+from loopscale.interface import types
 from loopscale.interface.foreign_errors import with_loopscale_errors
 from loopscale.interface.recorded import recorded
 from loopscale.records.stores.base import Store
 from loopscale.records.stores.opening import open_store
-
-if TYPE_CHECKING:  # heavy modules, which the functions import
-    from loopscale.analysis.answers.findings import Findings
-    from loopscale.analysis.recorded.results import Results
-    from loopscale.studies.spec import Study
 
 ANSWER = "**Answer**"
 """The line of a parent run's description that follows the note of the study's file."""
@@ -23,7 +19,7 @@ ANSWER = "**Answer**"
 
 @with_loopscale_errors
 def report(
-    study: "Study | str | Path", store: Store | str | Path | None = None, path: str | Path | None = None
+    study: "types.Study | str | Path", store: Store | str | Path | None = None, path: str | Path | None = None
 ) -> Path:
     """Write figures, laws and best configurations of a study as one page, which is also attached in MLflow.
 
@@ -60,7 +56,7 @@ def report(
     return write_report(place, study_findings(recorded(place, named)), file)[0]
 
 
-def write_report(store: "Store", findings: "Findings", out: Path | None = None) -> tuple[Path, bool]:
+def write_report(store: "Store", findings: "types.Findings", out: Path | None = None) -> tuple[Path, bool]:
     """Write the page, attach it to the study's parent run, and write the answer as the description of this run.
 
     Returns the file, and True if the page was attached. A store that takes no artifact causes a warning only. Raises
@@ -80,7 +76,7 @@ def write_report(store: "Store", findings: "Findings", out: Path | None = None) 
     return file, not store.read_only and _attach(store, results.name, page, _description(store, findings))
 
 
-def _description(store: "Store", findings: "Findings") -> str:
+def _description(store: "Store", findings: "types.Findings") -> str:
     """The description of the parent run in Markdown: the note of the study's file, the answer, and the report."""
     from loopscale.analysis.answers.summary import summary
     from loopscale.records.model import REPORT, RUN_NOTE
@@ -123,7 +119,7 @@ def _cannot_write(file: Path, problem: OSError) -> UsageError:
     return UsageError(f"cannot write {file} ({problem.strerror}); give another file with --out")
 
 
-def provenance(store: "Store", results: "Results") -> dict[str, Any]:
+def provenance(store: "Store", results: "types.Results") -> dict[str, Any]:
     """The origin of a study's results: tables by name, and the study's file."""
     from loopscale.records.model import ENDED_EARLY
     from loopscale.records.study_records import origin_of, spending_of

@@ -9,24 +9,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from loopscale.core.visible import tell, visible
 from loopscale.errors import BudgetError, RunError, StorageError
+from loopscale.interface import types
 from loopscale.interface.foreign_errors import with_loopscale_errors
 from loopscale.interface.notices import Notice, send_notice
 from loopscale.records.stores.base import Store
 from loopscale.records.stores.opening import open_store
 from loopscale.redaction import redacted_command
-
-if TYPE_CHECKING:  # heavy modules, which the functions import
-    from loopscale.analysis.answers.findings import Findings
-    from loopscale.analysis.notebook import StudyResults
-    from loopscale.analysis.recorded.results import Results
-    from loopscale.records.study_records import Spending
-    from loopscale.runner.callbacks import Callback
-    from loopscale.runner.decide.conductor import Conductor
-    from loopscale.studies.spec import Study
 
 WITHOUT_ANSWER = ("failed", "lost", "diverged", "out_of_memory")
 
@@ -49,13 +41,13 @@ class RunSummary:
     baselines: Mapping[str, int]
     """Number of baselines by outcome."""
     problems: Sequence[Problem]
-    findings: "Findings"
-    spent: "Spending"
+    findings: "types.Findings"
+    spent: "types.Spending"
     ended_early: Sequence[str]
     """What the rules of `stop` have ended, one line each."""
 
     @cached_property
-    def results(self) -> "StudyResults":
+    def results(self) -> "types.StudyResults":
         """The results of the study, with tables and figures."""
         from loopscale.analysis.notebook import StudyResults
 
@@ -75,9 +67,9 @@ class RunSummary:
 
 @with_loopscale_errors
 def run(
-    study: "Study | str | Path",
+    study: "types.Study | str | Path",
     store: Store | str | Path | None = None,
-    callbacks: "Sequence[Callback] | None" = None,
+    callbacks: "Sequence[types.Callback] | None" = None,
     *,
     storage: str | Path | None = None,
     workers: int | None = None,
@@ -150,7 +142,7 @@ def run(
     return summary
 
 
-def _require_sound_nets(study: "Study") -> None:
+def _require_sound_nets(study: "types.Study") -> None:
     """Count a step of every cell whose model is from a plugin. Counting examines the net. Raises PluginError."""
     from loopscale.training.cost import step_flops
 
@@ -161,7 +153,7 @@ def _require_sound_nets(study: "Study") -> None:
 
 
 @contextmanager
-def _stop_on(signals: Sequence[signal.Signals], conductor: "Conductor") -> Iterator[None]:
+def _stop_on(signals: Sequence[signal.Signals], conductor: "types.Conductor") -> Iterator[None]:
     """Let the first of the signals ask the conductor to stop. A second signal has its previous effect, except SIGHUP.
 
     The run enters the context after `ray.init`, which installs its own handler of SIGTERM and aborts on the signal. The
@@ -189,7 +181,7 @@ def _stop_on(signals: Sequence[signal.Signals], conductor: "Conductor") -> Itera
             signal.signal(number, handler)
 
 
-def _run(study: "Study", run: "Callable[[], Conductor]") -> "Conductor":
+def _run(study: "types.Study", run: "Callable[[], types.Conductor]") -> "types.Conductor":
     """Run the study. The errors of an early end name the remedy. Raises RunError."""
     try:
         return run()
@@ -207,14 +199,14 @@ def run_command(words: Sequence[str]) -> str:
     return redacted_command(map(shlex.quote, ("loopscale", "run", *words)))
 
 
-def _resume(study: "Study", words: Sequence[str] = ()) -> str:
+def _resume(study: "types.Study", words: Sequence[str] = ()) -> str:
     """The remedy after an early end; `words` are those of the command, by default the study's."""
     if study.path is None:
         return f"another run of {study.name} goes on from here"
     return f"`{run_command(words or study.words)}` goes on from here"
 
 
-def _summary(store: Store, conductor: "Conductor") -> RunSummary:
+def _summary(store: Store, conductor: "types.Conductor") -> RunSummary:
     """Read the answer back from the records.
 
     The verdicts of the laws come first. The answer, the open questions and the sentences name these verdicts.
@@ -235,7 +227,7 @@ def _summary(store: Store, conductor: "Conductor") -> RunSummary:
     return RunSummary(conductor.counts(), baselines, problems, findings, spent, ended_early)
 
 
-def _problems(results: "Results", conductor: "Conductor") -> list[Problem]:
+def _problems(results: "types.Results", conductor: "types.Conductor") -> list[Problem]:
     """Why trials of the present study have no answer, grouped by reason."""
     jobs = {job.key: job for job in conductor.jobs()}
     details = {trial.trial: trial.detail for trial in results.everything}

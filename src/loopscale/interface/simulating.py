@@ -3,17 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from loopscale.errors import UsageError
+from loopscale.interface import types
 from loopscale.interface.foreign_errors import with_loopscale_errors
-
-if TYPE_CHECKING:  # heavy modules, which the functions import
-    from loopscale.cluster.base import Prices
-    from loopscale.runner.simulation.forecast import Forecast
-    from loopscale.runner.simulation.simulate import SimulatedCluster
-    from loopscale.runner.simulation.until import UntilForecast
-    from loopscale.studies.spec import Study
 
 LARGEST = {
     "gpus": 10**9,
@@ -31,10 +25,10 @@ LARGEST = {
 class Simulation:
     """A simulated study: schedule, use of the slots, savings by pruning, and cost."""
 
-    study: "Study"
-    forecast: "Forecast"
-    cluster: "SimulatedCluster"
-    until: "Sequence[UntilForecast]"
+    study: "types.Study"
+    forecast: "types.Forecast"
+    cluster: "types.SimulatedCluster"
+    until: "Sequence[types.UntilForecast]"
     """The courses of `until: decided`, one for each assumption; empty for other studies."""
     cost: float | None
     """In units of `currency`; None without a cluster that has prices."""
@@ -48,7 +42,7 @@ class Simulation:
 
 @with_loopscale_errors
 def simulate(
-    study: "Study | str | Path",
+    study: "types.Study | str | Path",
     curves: str | Path | None = None,
     *,
     workers: int | None = None,
@@ -115,7 +109,7 @@ def simulate(
         raise UsageError(f"{curves} holds no learning curves yet; name another source, or leave --curves out")
     known_curves = LearningCurves(loaded, recorded, rate)
     result = forecast(loaded, known_curves, simulated)
-    until: Sequence[UntilForecast] = ()
+    until: Sequence[types.UntilForecast] = ()
     if loaded.until:
         from loopscale.runner.simulation.until import until_forecasts
 
@@ -124,7 +118,7 @@ def simulate(
     return Simulation(loaded, result, simulated, until, cost, prices.currency if prices else None)
 
 
-def _slots(study: "Study", gpus: float | None, workers: int | None) -> int:
+def _slots(study: "types.Study", gpus: float | None, workers: int | None) -> int:
     """Trials at a time. Raises UsageError."""
     if (gpus is None) == (workers is None):
         raise UsageError("the size of the cluster is missing or given twice; give either --gpus or --workers")
@@ -137,7 +131,7 @@ def _slots(study: "Study", gpus: float | None, workers: int | None) -> int:
     return slots
 
 
-def _prices(cluster: str) -> "Prices":
+def _prices(cluster: str) -> "types.Prices":
     """Raises UsageError and Mistakes."""
     from loopscale.cluster.files import load_cluster
 

@@ -7,11 +7,11 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from loopscale.core.file_names import LONGEST_STUDY_NAME
-from loopscale.records.deferred_imports import dataset
+from loopscale.records.deferred_imports import dataset, pa
 from loopscale.records.model import (
     DAMAGE,
     OVER,
@@ -22,9 +22,6 @@ from loopscale.records.model import (
     StoreError,
     parse_description,
 )
-
-if TYPE_CHECKING:  # pyarrow is imported at its first use
-    import pyarrow as pa
 
 LONGEST_KEY, LONGEST_SETTING, LONGEST_TAG = 250, 6000, 8000
 """Characters of the name of a tag, setting or metric, of a setting, and of a tag."""

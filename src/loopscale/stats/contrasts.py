@@ -7,7 +7,6 @@ errors. A table of logs has a row for each cell and a column for each seed; NaN 
 - `contrast`: two cells of one study, paired by seed; or the mean over several pairs of cells.
 - `contrast_with_value`: one cell and an error without seed noise, such as a classical algorithm on the same prompts; or
   the mean over several cells and errors.
-- `contrast_of_studies`: cells of two studies, paired by seed if the seeds and the prompts are the same.
 - `contrasts`: `contrast` for many complete tables at once, for simulations.
 - `mean_interval`: the interval of one cell's mean error.
 - `why_none`: the reason, in words, why these functions return None.

@@ -342,9 +342,3 @@ def learning_state(
     left = emergence(history.steps, share, rule)
     slope = trend(history.steps, history.error - history.floor, scatter) if left and scatter else None
     return LearningState(not math.isnan(history.floor), float(share[-1]), left, slope)
-
-
-def learning_states(histories: Sequence[History], rule: EmergenceRule | None = None) -> list[LearningState]:
-    """The states of a study's trainings, with the scatter pooled over them. Each has at least one report."""
-    scatter = pooled_scatter(histories, rule)
-    return [learning_state(history, scatter, rule) for history in histories]

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from loopscale.core.config import Family
 from loopscale.core.prompt import Batch, Predictor, Prompt
+from loopscale.core.prompt_sets import Purpose
 from loopscale.core.seeds import stream
 
 Prediction = Float[Tensor, "*steps batch points dim_out"]
@@ -19,7 +20,6 @@ Errors = Float[Tensor, "*steps batch points"]
 """One number per query; one number per prompt for batches with `weights`, whose queries share one error."""
 Measures = dict[str, Float[Tensor, "*steps batch"]]
 """One number per prompt, by the name of the measure."""
-Purpose = Literal["validate", "evaluate"]
 """The two sets of prompts that no training sees."""
 Answer = Callable[[Batch], Float[Tensor, "batch points dim_out"]]
 """A predictor after its last step."""
@@ -141,10 +141,6 @@ class Task(Family, package="loopscale.tasks"):
             The task has fewer prompts.
         """
         return self.sample(len(block), rng)
-
-    def prompts_at_hand(self, purpose: Purpose) -> int | None:
-        """The number of prompts of a held-out set; `None` for any number."""
-        return None
 
     @abstractmethod
     def easier(self, dim: int, points: int) -> "Task":

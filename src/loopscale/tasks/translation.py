@@ -33,12 +33,13 @@ from typing_extensions import override
 
 from loopscale.core.config import is_tree
 from loopscale.core.prompt import Batch, Predictor, Prompt
+from loopscale.core.prompt_sets import Purpose
 from loopscale.core.seeds import stream
 from loopscale.corpora.number_words import NUMBER_WORDS
 from loopscale.corpora.scores import score_translations
 from loopscale.corpora.subwords import BEGIN, END, PADDING, SMALLEST_VOCABULARY, SPECIAL_TOKENS
 from loopscale.errors import CorpusError, UsageError
-from loopscale.tasks.base import Answer, Errors, Example, FloorRule, Measures, Prediction, Purpose, Task
+from loopscale.tasks.base import Answer, Errors, Example, FloorRule, Measures, Prediction, Task
 from loopscale.tasks.decoding import continue_sentences
 from loopscale.tasks.sentence_pairs import CorpusInTokens, SentencePairs, corpus_in_tokens, find_corpus
 
@@ -154,10 +155,6 @@ class Translation(Task, kind="translation"):
         weights = (torch.arange(length) >= length - answered).float().expand(size, -1)
         tokens = torch.full((size, length, 1), BEGIN)
         return Batch(tokens, tokens.squeeze(-1), torch.arange(length), None, weights / answered)
-
-    @override
-    def prompts_at_hand(self, purpose: Purpose) -> int:
-        return len(self._part(purpose))
 
     @override
     def held_out(self, purpose: Purpose, prompts: int, block: range, rng: torch.Generator) -> Batch:

@@ -16,10 +16,11 @@ from typing import Any, cast, get_args
 import numpy as np
 import torch
 
-from loopscale.evaluate import VALIDATION_PROMPTS, canonical
+from loopscale.core.prompt_sets import VALIDATION_PROMPTS, Purpose
+from loopscale.evaluate import canonical
 from loopscale.regret import Floor, floor
 from loopscale.stats.learning import History, How, learning_state, pooled_scatter
-from loopscale.tasks.base import Purpose, Task
+from loopscale.tasks.base import Task
 from loopscale.training.checkpoint_stores import open_checkpoint_store
 from loopscale.training.storage import CheckpointStore
 

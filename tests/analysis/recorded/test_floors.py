@@ -8,15 +8,11 @@ import pytest
 
 from loopscale.analysis.recorded.floors import (
     FLOORS_FILE,
-    VALIDATION_PROMPTS,
     Floors,
     floor_key,
     save_floors,
     saved_form,
 )
-from loopscale.analysis.recorded.results import EVALUATION_PROMPTS
-from loopscale.evaluate import VALIDATION_PROMPTS as PROMPTS_OF_A_VALIDATION
-from loopscale.evaluate import Evaluation
 from loopscale.regret import floor
 from loopscale.stats.learning import MeanFloor
 from loopscale.tasks.base import Task
@@ -64,7 +60,3 @@ def test_a_damaged_file_of_floors_is_computed_again(tmp_path: Path, content: str
 
 def test_settings_of_another_version_have_no_floor():
     assert Floors().floor({"kind": "linear_regression", "dim": 2, "wheels": 4}, "evaluate", 64) is None
-
-
-def test_the_floor_uses_the_numbers_of_prompts_of_the_evaluation():
-    assert (PROMPTS_OF_A_VALIDATION, Evaluation().prompts) == (VALIDATION_PROMPTS, EVALUATION_PROMPTS)

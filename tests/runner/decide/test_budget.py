@@ -78,10 +78,10 @@ class Machines:
                 meter.update(held, len(active))
                 if meter.must_stop:
                     raise BudgetSpent
-                while len(active) < self.workers.count and isinstance(job := conductor.next(), Job):
+                while len(active) < self.workers.count and isinstance(job := conductor.start_next(), Job):
                     ready = self.now + self.chance.choice((0, 1, 40))  # a free slot, or a new machine
                     active[job.key] = job, ready, ready + self.chance.uniform(3, 12)
-                if not active and conductor.next() is Idle.DONE:
+                if not active and conductor.start_next() is Idle.DONE:
                     meter.close()
                     return True
             except BudgetSpent:
@@ -163,14 +163,16 @@ def test_a_study_whose_budget_is_spent_stops_before_the_first_job():
     site = machines(small(budget={"core_hours": 0.14}), 5)
     assert not site.run_drivers(deaths=False)
     with pytest.raises(BudgetSpent, match="the budget is spent, except for a reserve"):
-        Conductor(site.study, site.store.records(), site.store, meter=site.meter()).next()
+        Conductor(site.study, site.store.records(), site.store, meter=site.meter()).start_next()
 
 
 def test_a_finished_study_is_done_although_its_budget_is_spent():
     site = machines(small(), 4)
     assert site.run_drivers(deaths=False)
     site.study = small(budget={"core_hours": 0.001})
-    assert Conductor(site.study, site.store.records(), site.store, meter=site.meter()).next() is Idle.DONE
+    assert (
+        Conductor(site.study, site.store.records(), site.store, meter=site.meter()).start_next() is Idle.DONE
+    )
 
 
 def test_no_trial_starts_with_too_little_budget():
@@ -179,7 +181,7 @@ def test_no_trial_starts_with_too_little_budget():
     with pytest.raises(
         BudgetSpent, match="the budget is too small to start a trial and to stop all workers: "
     ):
-        Conductor(study, [], site.store, meter=site.meter()).next()
+        Conductor(study, [], site.store, meter=site.meter()).start_next()
     assert site.store.notes == []
 
 
@@ -187,9 +189,9 @@ def test_trials_that_the_budget_covers_go_on_and_no_other_trials_start():
     study = small(budget={"core_hours": 2.5 * 2 * (STOP_SECONDS + MIN_WORK_SECONDS) / 3600})
     site = machines(study, 0)
     conductor = Conductor(study, [], site.store, meter=site.meter())
-    assert isinstance(conductor.next(), Job)
-    assert isinstance(conductor.next(), Job)
-    assert conductor.next() is Idle.WAIT
+    assert isinstance(conductor.start_next(), Job)
+    assert isinstance(conductor.start_next(), Job)
+    assert conductor.start_next() is Idle.WAIT
 
 
 # The meter alone.

@@ -8,7 +8,7 @@ import pytest
 
 from loopscale.records.model import STATUS
 from loopscale.runner.decide.conductor import MAX_SILENT_DEATHS, Conductor, NoWorkers
-from loopscale.runner.decide.job import Idle, Job
+from loopscale.runner.decide.job import Idle, Job, Report
 from loopscale.training.trial import Trial
 from tests.runner.simulated_study import Store, Workers, complete, diverges, ends, study
 
@@ -208,11 +208,25 @@ def test_a_lost_worker_is_replaced_a_limited_number_of_times():
 def test_a_study_whose_workers_all_die_before_a_report_stops_with_the_reason():
     conductor = Conductor(study(baselines=[]), [], Store())
     for _ in range(MAX_SILENT_DEATHS):
-        job = conductor.next()
+        job = conductor.start_next()
         assert isinstance(job, Job)
         conductor.report_lost(job.key, "no module named torch")
     with pytest.raises(NoWorkers, match="no module named torch"):
-        conductor.next()
+        conductor.start_next()
+
+
+def test_to_ask_for_the_next_job_writes_nothing_and_has_the_same_answer_again():
+    store = Store()
+    conductor = Conductor(study(), [], store)
+    for _ in range(12):
+        before = list(store.notes)
+        answers = conductor.next(), conductor.next()
+        assert store.notes == before
+        job = conductor.start_next()
+        assert isinstance(job, Job)
+        assert answers[0] is answers[1] is job
+        assert store.notes != before, "the start of the job is recorded"
+        conductor.report(job.key, Report(outcome="diverged"))
 
 
 def test_an_interrupted_trial_has_status_killed_and_the_next_run_resumes_it():
@@ -283,7 +297,7 @@ def test_the_next_driver_closes_a_run_whose_driver_died_after_the_outcome():
     last = next(n for n in reversed(store.notes) if n.status == "FINISHED" and n.tags)
     store.notes[store.notes.index(last)] = replace(last, params={}, status="", artifacts=())
     assert [r.status for r in store.records() if r.key == last.key] == ["RUNNING"]
-    assert Conductor(study(), store.records(), store).next() is Idle.DONE
+    assert Conductor(study(), store.records(), store).start_next() is Idle.DONE
     assert [r.status for r in store.records() if r.key == last.key] == ["FINISHED"]
 
 
@@ -307,7 +321,7 @@ def test_a_search_with_two_objectives_gets_both_and_the_best_trial_has_the_lowes
 
 
 def test_the_key_of_a_job_is_the_key_of_its_trial():
-    job = Conductor(study(baselines=[]), [], Store()).next()
+    job = Conductor(study(baselines=[]), [], Store()).start_next()
     assert isinstance(job, Job)
     assert isinstance(job.work, Trial)
     assert job.key == job.work.key == job.make_order(study().evaluate, "x", study().resources).key
@@ -323,7 +337,7 @@ def test_each_trial_records_its_commit_which_is_not_part_of_its_key():
     store = Store()
     conductor = Conductor(study(), [], store)
     conductor.services.commit_tags = {"git_commit": "abc", "git_changed": "no"}
-    job = conductor.next()
+    job = conductor.start_next()
     assert isinstance(job, Job)
     (record,) = store.records()
     assert (record.tags["git_commit"], record.key) == ("abc", job.key)

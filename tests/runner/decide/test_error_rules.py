@@ -23,7 +23,7 @@ def conductor(**changes: Any) -> tuple[Conductor, MemoryRecords]:
 
 
 def start(made: Conductor) -> Job:
-    job = made.next()
+    job = made.start_next()
     assert isinstance(job, Job)
     return job
 
@@ -154,7 +154,7 @@ def test_a_study_whose_only_host_has_no_gpu_stops_with_the_reason():
     made.report(job.key, UNFIT)
     assert (job.state, job.outcome) == ("waiting", "")
     with pytest.raises(NoWorkers, match="torch sees none"):
-        made.next()
+        made.start_next()
 
 
 def test_a_finished_trial_whose_evaluation_meets_a_host_without_gpu_is_evaluated_elsewhere():

@@ -125,7 +125,7 @@ def test_a_study_killed_after_its_prediction_starts_held_out_trials_at_once():
     made, store, workers = held_out_study(), Store(), Evaluated(1)
     while not predictions(store):
         workers.drive(resumed(made, store), 2)
-    job = resumed(made, store).next()
+    job = resumed(made, store).start_next()
     assert isinstance(job, Job)
     assert job.cell in cells_at(made, 16)
 

@@ -91,10 +91,10 @@ def test_a_trial_with_nan_ends_as_diverged():
     """A nan leaves a trial running for ever."""
     store = Store()
     conductor = Conductor(study(), [], store)
-    job = conductor.next()
+    job = conductor.start_next()
     while isinstance(job, Job) and job.role != "tuning":
         conductor.report(job.key, Report(outcome="finished"))
-        job = conductor.next()
+        job = conductor.start_next()
     assert isinstance(job, Job)
     assert not conductor.report(job.key, Report(outcome="diverged", detail="loss is nan at step 7"))
     (record,) = (r for r in store.records() if r.key == job.key)

@@ -18,7 +18,7 @@ ONE_TRIAL = {
 
 def lose(conductor: Conductor, times: int, fault: CauseOfDeath) -> None:
     for _ in range(times):
-        job = conductor.next()
+        job = conductor.start_next()
         assert isinstance(job, Job)
         conductor.report(job.key, Report())  # so that the study sees that workers can start
         conductor.report_lost(job.key, "gone", fault)
@@ -29,7 +29,7 @@ def test_a_trial_whose_hosts_die_repeatedly_still_finishes():
     conductor = Conductor(study(**ONE_TRIAL), [], store)
     lose(conductor, 10, "host")
     lose(conductor, MAX_RETRIES, "worker")
-    job = conductor.next()
+    job = conductor.start_next()
     assert isinstance(job, Job)
     conductor.report(job.key, Report(outcome="finished"))
     (record,) = store.records()
@@ -59,17 +59,17 @@ def test_a_finished_trial_whose_checkpoint_a_lost_host_overwrote_is_trained_agai
     checkpoint = {"step": 30}
     conductor.services.checkpoint_step = lambda key: checkpoint["step"]
     lose(conductor, 1, "host")
-    job = conductor.next()
+    job = conductor.start_next()
     assert isinstance(job, Job)
     conductor.report(job.key, Report(((90, {"error": 0.5, "error_last": 0.5}),)))
     conductor.report(job.key, Report(outcome="finished", curve=CURVE))
-    again = conductor.next()
+    again = conductor.start_next()
     assert again is job
     assert job.order_kind == "train"
     checkpoint["step"] = 90
     conductor.report(job.key, Report(tuple((step, {"error": 9.0}) for step in (40, 90))))
     conductor.report(job.key, Report(outcome="finished", curve=CURVE))
-    assert conductor.next() is Idle.DONE
+    assert conductor.start_next() is Idle.DONE
     (record,) = store.records()
     assert (record.outcome, record.status, record.error) == ("finished", "FINISHED", 0.5)
     assert store.points() == [(job.key, 90)], "the recorded step was recorded again"
@@ -79,7 +79,7 @@ def test_the_reason_of_a_lost_worker_is_dropped_after_its_trial_has_finished():
     store = Store()
     conductor = Conductor(study(**ONE_TRIAL), [], store)
     lose(conductor, 1, "host")
-    job = conductor.next()
+    job = conductor.start_next()
     assert isinstance(job, Job)
     assert conductor.reasons == {job.key: "gone"}
     conductor.report(job.key, Report(outcome="finished", curve=CURVE))

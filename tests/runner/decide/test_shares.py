@@ -96,12 +96,12 @@ def test_slots_beyond_a_share_are_contested_only_while_another_study_waits():
 def test_a_conductor_at_its_share_waits_until_the_share_grows():
     conductor = Conductor(study(), [], Store())
     conductor.services.share = Share(2)
-    jobs = [conductor.next() for _ in range(3)]
+    jobs = [conductor.start_next() for _ in range(3)]
     assert [isinstance(job, Job) for job in jobs] == [True, True, False]
     assert jobs[2] is Idle.WAIT
     assert conductor.running_count == 2
     conductor.services.share = Share(3)
-    assert isinstance(conductor.next(), Job)
+    assert isinstance(conductor.start_next(), Job)
     conductor.services.share = Share(
         0
     )  # at least one job starts, because Tune may only wait while a job runs
@@ -109,8 +109,8 @@ def test_a_conductor_at_its_share_waits_until_the_share_grows():
         if job.state == "running":
             conductor.report_lost(job.key)
     assert conductor.running_count == 0
-    assert isinstance(conductor.next(), Job)
-    assert conductor.next() is Idle.WAIT
+    assert isinstance(conductor.start_next(), Job)
+    assert conductor.start_next() is Idle.WAIT
 
 
 def test_the_least_advanced_trial_yields_its_slot_after_a_save_and_waits_without_being_lost():
@@ -124,9 +124,9 @@ def test_the_least_advanced_trial_yields_its_slot_after_a_save_and_waits_without
     assert (young.state, young.worker_deaths, young.outcome, young.step) == ("waiting", 0, "", 30)
     assert (silent.state, conductor.running_count) == ("running", 2)
     assert conductor.report(old.key, progress_at(70)), "one slot was enough"
-    assert conductor.next() is Idle.WAIT
+    assert conductor.start_next() is Idle.WAIT
     conductor.services.share = Share(3)
-    assert conductor.next() is young
+    assert conductor.start_next() is young
     assert conductor.report(young.key, progress_at(40))
 
 

@@ -104,7 +104,7 @@ def test_a_run_stops_once_too_many_trials_have_failed():
 
 def stop_first(conductor: Conductor) -> Job:
     """Start a trial, report once, and stop it."""
-    job = conductor.next()
+    job = conductor.start_next()
     assert isinstance(job, Job)
     assert conductor.report(job.key, Report(((10, {"error": 0.5, "error_last": 0.5}),)))
     conductor.writer.write(Note(STUDY, tags={STOP + job.key: "now"}))

@@ -312,7 +312,7 @@ def test_a_finished_study_runs_nothing_and_records_nothing_more():
     made, store = deciding(CLEAR, SAME), Store()
     complete(made, Trained(1, means={1: -2.0}), store)
     before = len(store.notes)
-    assert resumed(made, store).next() is Idle.DONE
+    assert resumed(made, store).start_next() is Idle.DONE
     assert len(store.notes) == before
 
 

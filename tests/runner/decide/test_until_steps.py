@@ -211,7 +211,7 @@ def test_a_driver_that_dies_repeatedly_orders_the_same_trainings(seed: int):
     assert recorded(killed) == recorded(plain)
     assert {each.steps_factor for each in plain.decisions()} == {1, 2, 4}
     assert len(set(survivors.trained)) == len(survivors.trained), "a step was trained twice"
-    assert resumed(made, killed).next() is Idle.DONE
+    assert resumed(made, killed).start_next() is Idle.DONE
 
 
 def test_a_budget_stops_before_the_longer_trainings_and_a_larger_one_continues_exactly():

@@ -123,7 +123,7 @@ def test_a_driver_that_dies_repeatedly_orders_the_same_values(seed: int):
     assert "values" in {each.step for each in plain.decisions()}
     assert len({each.seeds for each in plain.decisions() if len(each.cells) == 6}) > 1
     assert len(set(workers.trained)) == len(workers.trained), "a step was trained twice"
-    assert resumed(made, killed).next() is Idle.DONE
+    assert resumed(made, killed).start_next() is Idle.DONE
 
 
 def test_a_budget_stops_before_the_values_and_a_larger_one_continues_exactly():

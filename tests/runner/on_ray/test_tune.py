@@ -61,20 +61,20 @@ def test_a_death_by_lack_of_memory_is_distinguished_from_other_deaths():
 def test_a_trial_whose_workers_always_run_out_of_memory_ends_as_out_of_memory_and_is_not_repeated():
     store = Store()
     conductor = Conductor(study(baselines=[]), [], store)
-    first = conductor.next()
+    first = conductor.start_next()
     assert isinstance(first, Job)
-    second = conductor.next()
+    second = conductor.start_next()
     assert isinstance(second, Job)
     conductor.report(second.key, Report(outcome="diverged"))  # so that the study sees that workers can start
     for _ in range(MAX_RETRIES):
         conductor.report_lost(first.key, KILLED_BY_MONITOR, classify_fault(KILLED_BY_MONITOR))
-        assert conductor.next() is first
+        assert conductor.start_next() is first
     conductor.report_lost(first.key, KILLED_BY_MONITOR, classify_fault(KILLED_BY_MONITOR))
     (record,) = [record for record in store.records() if record.key == first.key]
     assert (record.outcome, record.status) == ("out_of_memory", "FAILED")
     resumed, started = Conductor(study(baselines=[]), store.records(), store), set[str]()
     for _ in range(100):
-        job = resumed.next()
+        job = resumed.start_next()
         if isinstance(job, Idle):
             break
         started.add(job.key)
@@ -92,7 +92,7 @@ def test_a_trial_that_yielded_its_slot_and_runs_again_is_not_lost_when_tune_ends
     conductor.services.share = Share(1, contested=True)
     assert scheduler.on_trial_result(None, tune_trial, {"report": progress_at(10)}) == scheduler.STOP
     conductor.services.share = Share(2)
-    assert conductor.next() is job
+    assert conductor.start_next() is job
     searcher.on_trial_complete("t1")
     assert (job.state, job.worker_deaths) == ("running", 0)
     searcher.on_trial_complete("t2")

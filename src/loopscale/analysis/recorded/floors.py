@@ -10,27 +10,23 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import Any, cast, get_args
 
 import numpy as np
 
 from loopscale.core.output_files import write_output
 from loopscale.core.plugins import MissingPlugin
 from loopscale.core.private_folders import make_private
+from loopscale.core.prompt_sets import Purpose
 from loopscale.core.regular_files import read_regular
 from loopscale.errors import CorpusError
 from loopscale.records.stores.base import Store
 from loopscale.records.stores.exported import require_file
 from loopscale.stats.learning import How, MeanFloor
 
-if TYPE_CHECKING:  # loopscale.evaluate imports torch, which reading records does not need
-    from loopscale.tasks.base import Purpose
-
 FLOORS_FILE = "floors.json"
 VERSION = 1
 """Raised when the floors of recorded tasks change. Saved floors of another version are not used."""
-VALIDATION_PROMPTS = 512
-"""The number of prompts of a validation (`loopscale.evaluate`)."""
 Entry = dict[str, Any]
 
 
@@ -61,7 +57,7 @@ class Floors:
         file = (Path(store.uri) if store.read_only else store.storage) / FLOORS_FILE
         return cls(file, None if store.read_only else file, compute)
 
-    def floor(self, task: Mapping[str, Any], purpose: "Purpose", prompts: int) -> MeanFloor | None:
+    def floor(self, task: Mapping[str, Any], purpose: Purpose, prompts: int) -> MeanFloor | None:
         """The floor of a task on a set of prompts; None if the floor is unknown and must not be computed.
 
         Parameters
@@ -77,7 +73,7 @@ class Floors:
             self._floors[key] = None if entry is None else _mean_floor(entry)
         return self._floors[key]
 
-    def _computed(self, key: str, task: Mapping[str, Any], purpose: "Purpose", prompts: int) -> Entry | None:
+    def _computed(self, key: str, task: Mapping[str, Any], purpose: Purpose, prompts: int) -> Entry | None:
         # Imported here because both packages import torch, which recorded floors do without.
         from loopscale.regret import floor
         from loopscale.tasks.base import Task
@@ -99,7 +95,7 @@ class Floors:
         return {key: self._entries[key] for key in keys if key in self._entries}
 
 
-def floor_key(task: Mapping[str, Any], purpose: "Purpose", prompts: int) -> str:
+def floor_key(task: Mapping[str, Any], purpose: Purpose, prompts: int) -> str:
     """The key of a floor: 16 hexadecimal digits of the hash of the task's settings and the set of prompts."""
     text = json.dumps([VERSION, dict(task), purpose, prompts], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

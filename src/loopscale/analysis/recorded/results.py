@@ -16,7 +16,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from loopscale.analysis.recorded.floors import VALIDATION_PROMPTS, Floors, floor_key
+from loopscale.analysis.recorded.floors import Floors, floor_key
+from loopscale.core.prompt_sets import EVALUATION_PROMPTS, VALIDATION_PROMPTS
 from loopscale.core.titles import readable
 from loopscale.questions.claim import ClaimSpec
 from loopscale.questions.measures import CURVE_MEASURES
@@ -49,8 +50,6 @@ NAMES = (
     *("outcome", "detail", "commit"),
 )
 """Columns of the trials table that identify a trial. All other columns without a dot are measures."""
-EVALUATION_PROMPTS = 1024
-"""The number of evaluation prompts, unless the study names another (`loopscale.evaluate.Evaluation`)."""
 EVALUATED_PREFIX = "evaluate.task."
 """Prefix of the settings of the evaluation task, if it differs from the task of training."""
 
@@ -186,8 +185,9 @@ class TrialResult:
         """The value of a measure, NaN if the trial has none."""
         if measure in self.measures:
             return self.measures[measure]
-        if measure in ("regret", "regret_last"):
-            return self._regret("mean" if measure == "regret" else "last")
+        of_curve = CURVE_MEASURES.get(measure)
+        if of_curve and of_curve.grid == "regret":
+            return self._regret(of_curve.query)
         milestone = Milestone.parse(measure)
         if milestone and milestone.unit == "steps" and (passed := self.passed(milestone)) and passed.emerged:
             return passed.by

@@ -99,7 +99,7 @@ class NoteSink(Protocol):
 
 
 class Conductor:
-    """Answers `next`, `report` and `report_lost`, and writes a note of each decision."""
+    """Answers `next`, starts jobs, takes reports and deaths, and writes a note of each decision."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class Conductor:
         self.stopping = False
         """Whether somebody has asked the study to stop."""
         self.has_startable = True
-        """Whether the last call of `next` found a job that could start."""
+        """Whether `next` found a job that could start when it was last asked."""
         self._host_ends = defaultdict[str, list[bool]](list)
         """The ends of trials on each host in this run: True for a finished trial, False for a failure."""
         self.excluded_hosts: dict[str, str] = {}
@@ -230,7 +230,7 @@ class Conductor:
         return set[str]().union(*(cell_run.kept_keys() for cell_run in self.cell_runs.values()))
 
     def next(self) -> Job | Idle:
-        """The job to start now, in this order of preference.
+        """The job to start now, in this order of preference. Writes nothing: to ask again has the same answer.
 
         1. A job that was cut short.
         2. A new job of the cell with the fewest jobs.
@@ -242,37 +242,56 @@ class Conductor:
         BudgetSpent if the budget does not suffice for a job and no job runs. Raises TooManyFailures by the rule
         `stop.failures`.
         """
+        if self._must_wait():
+            return Idle.WAIT
+        job = self._queue.next()
+        self.has_startable = bool(job)
+        if job is None:
+            return Idle.WAIT if self._running else Idle.DONE
+        if not self._affordable and not self._is_stopped(job):
+            raise self.budget_spent()
+        return job
+
+    def start_next(self) -> Job | Idle:
+        """Start the job that `next` answers, once everything is decided that can be decided now.
+
+        Predictions of held-out cells are recorded first, so that these cells may propose jobs. A job that somebody has
+        stopped ends. If all jobs have ended, a look may order more.
+
+        Raises Unrecorded if the store does not take a decision, and the errors of `next`.
+        """
+        if self._must_wait():
+            return Idle.WAIT
+        while True:
+            self._predict_held_out()
+            answer = self.next()
+            if isinstance(answer, Job):
+                if self._end_stopped(answer):
+                    continue
+                self._start(answer)
+                return answer
+            if self._predict_held_out():  # the last cell may just have tried its last point
+                continue
+            if answer is Idle.WAIT or not self._order_more():
+                return answer
+
+    @property
+    def _affordable(self) -> bool:
+        return not self.meter or self.meter.affords_another(self.running_count)
+
+    def _must_wait(self) -> bool:
+        """Whether running jobs leave no slot or no budget for another. Raises NoWorkers and TooManyFailures."""
         self._check_failures()
         if not self.has_reports and self._silent_deaths >= MAX_SILENT_DEATHS:
             raise NoWorkers(next(reversed(self.reasons.values()), "no reason was given"))
         if self._last_host_unfit:
             raise NoWorkers(self._last_host_unfit)
         if self._running and self.share_used:
-            return Idle.WAIT
-        affordable = not self.meter or self.meter.affords_another(self.running_count)
-        if self._running and not affordable:
+            return True
+        if self._running and not self._affordable:
             self.has_startable = False
-            return Idle.WAIT
-        while not (job := self._find_job()):
-            if self._running:
-                return Idle.WAIT
-            if not self._order_more():
-                return Idle.DONE
-        if not affordable:
-            raise self.budget_spent()
-        self._start(job)
-        return job
-
-    def _find_job(self) -> Job | None:
-        """The job that the queue proposes. Held-out cells whose prediction can be made now propose jobs too."""
-        self._predict_held_out()
-        job = self._queue.next()
-        if not job and self._predict_held_out():  # the last cell may just have tried its last point
-            job = self._queue.next()
-        while job and self._end_stopped(job):
-            job = self._queue.next()
-        self.has_startable = bool(job)
-        return job
+            return True
+        return False
 
     def _order_more(self) -> bool:
         """Order further jobs of a study whose jobs have all ended. Returns whether any was ordered."""
@@ -427,9 +446,13 @@ class Conductor:
             "step: n or choice: [...] for the range, or exclude such points by where"
         ]
 
+    def _is_stopped(self, job: Job) -> bool:
+        """Whether somebody has stopped a job that has no outcome yet."""
+        return job.key in self.stopped and not job.outcome and job.order_kind == "train"
+
     def _end_stopped(self, job: Job) -> bool:
         """End a job that somebody has stopped. Returns whether the job has ended."""
-        if job.key not in self.stopped or job.outcome or job.order_kind != "train":
+        if not self._is_stopped(job):
             return False
         if not job.recorded:
             self._write_start(job)

@@ -176,7 +176,7 @@ class TuneSearcher(Searcher):
 
     @override
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        job = self.first.pop() if self.first else self.conductor.next()
+        job = self.first.pop() if self.first else self.conductor.start_next()
         if isinstance(job, Idle):
             return Searcher.FINISHED if job is Idle.DONE else None
         self.keys[trial_id] = job.key

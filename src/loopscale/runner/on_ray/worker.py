@@ -19,12 +19,13 @@ from typing import Any
 import torch
 
 from loopscale.core.plugins import Plugin, load
-from loopscale.evaluate import VALIDATION_PROMPTS, acting, evaluate, summary
+from loopscale.core.prompt_sets import VALIDATION_PROMPTS, Purpose
+from loopscale.evaluate import acting, evaluate, summary
 from loopscale.records.model import EVALUATE
 from loopscale.regret import Floor
 from loopscale.runner.decide.job import Order, Report
 from loopscale.runner.machine import is_out_of_memory, training_hardware
-from loopscale.tasks.base import Purpose, Task
+from loopscale.tasks.base import Task
 from loopscale.training import checkpoint
 from loopscale.training.checkpoint import Checkpoint, CorruptCheckpoint
 from loopscale.training.checkpoint_stores import open_checkpoint_store

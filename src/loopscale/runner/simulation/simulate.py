@@ -170,7 +170,7 @@ class Simulation:
         return self.conductor
 
     def _fill_slots(self) -> None:
-        while len(self._active) < self.cluster.slots and isinstance(job := self.conductor.next(), Job):
+        while len(self._active) < self.cluster.slots and isinstance(job := self.conductor.start_next(), Job):
             self._start(job)
 
     def _start(self, job: Job) -> None:

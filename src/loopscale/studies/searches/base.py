@@ -8,17 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from loopscale.core.config import Family
+from loopscale.core.deferred import Deferred
 from loopscale.notation.mistakes import Fault
 from loopscale.notation.space import Axis, Choice, Integer, finite_points
 
 if TYPE_CHECKING:  # Optuna loads slowly, and a study is read and planned without it
-    from optuna.distributions import BaseDistribution
-    from optuna.samplers import BaseSampler as OptunaSampler
-    from optuna.study import Study as OptunaStudy
-    from optuna.trial import Trial as OptunaTrial
-    from optuna.trial import TrialState
+    import optuna
 else:
-    OptunaSampler = OptunaStudy = OptunaTrial = Any
+    optuna = Deferred("optuna")
 
 MOST_REPLICATES = 10_000
 """Replicates have the seeds 1 .. MOST_REPLICATES, and tuning trials all others."""
@@ -52,16 +49,16 @@ class Search(Family, package="loopscale.studies.searches"):
     """The search minimises the validation error, and some searches also the FLOPs of training."""
 
     @abstractmethod
-    def sampler(self, seed: int, size: int) -> OptunaSampler:
+    def sampler(self, seed: int, size: int) -> "optuna.samplers.BaseSampler":
         """Optuna's sampler for one point of a search of `size` points.
 
-        Members import Optuna here, not at the top of their file: `loopscale plan` and `best` read studies without it.
+        Members import `optuna` from this module, and Optuna is loaded here: `loopscale plan` and `best` need none.
         """
 
-    def restore(self, study: OptunaStudy, size: int) -> None:
+    def restore(self, study: "optuna.Study", size: int) -> None:
         """Restore what Optuna keeps with a study and not with its trials, after records have rebuilt the study."""
 
-    def adopt(self, study: OptunaStudy, trial: OptunaTrial, size: int) -> None:
+    def adopt(self, study: "optuna.Study", trial: "optuna.Trial", size: int) -> None:
         """Store the attributes of a proposal with a trial whose point the search has not proposed."""
 
     def listed_points(self, space: Mapping[str, Axis], seed: int) -> list[Point] | None:
@@ -117,10 +114,9 @@ class Search(Family, package="loopscale.studies.searches"):
         )
 
 
-def distribution(axis: Axis) -> "BaseDistribution":
+def distribution(axis: Axis) -> "optuna.distributions.BaseDistribution":
     """A range in Optuna's terms."""
-    from optuna import distributions  # here, because Optuna loads slowly
-
+    distributions = optuna.distributions
     if isinstance(axis, Choice):
         return distributions.CategoricalDistribution(axis.choice)
     if isinstance(axis, Integer):
@@ -128,19 +124,18 @@ def distribution(axis: Axis) -> "BaseDistribution":
     return distributions.FloatDistribution(*axis.real, log=axis.scale == "log", step=axis.step)
 
 
-def trial_state(outcome: str, error: float) -> "tuple[TrialState, float | None]":
+def trial_state(outcome: str, error: float) -> "tuple[optuna.trial.TrialState, float | None]":
     """Optuna's state and value of a trial, given its outcome and its error.
 
     A diverged trial is complete with the worst value. Samplers ignore failed trials, and would return to their region.
     """
-    from optuna.trial import TrialState  # here, because Optuna loads slowly
-
+    states = optuna.trial.TrialState
     match outcome:
         case "finished":
-            return TrialState.COMPLETE, error
+            return states.COMPLETE, error
         case "pruned" | "stopped":
-            return TrialState.PRUNED, None
+            return states.PRUNED, None
         case "diverged" | "out_of_memory":
-            return TrialState.COMPLETE, float("inf")
+            return states.COMPLETE, float("inf")
         case _:
-            return TrialState.FAIL, None
+            return states.FAIL, None

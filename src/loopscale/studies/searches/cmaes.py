@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping
 
 from loopscale.notation.space import Axis, Choice
-from loopscale.studies.searches.base import OptunaSampler, Search
+from loopscale.studies.searches.base import Search, optuna
 
 
 class CMAES(Search, kind="cmaes"):
@@ -14,7 +14,7 @@ class CMAES(Search, kind="cmaes"):
     worst.
     """
 
-    def sampler(self, seed: int, size: int) -> OptunaSampler:
+    def sampler(self, seed: int, size: int) -> "optuna.samplers.BaseSampler":
         from loopscale.studies.cma_sampler import CmaSampler  # here, because Optuna loads slowly
 
         return CmaSampler(seed=seed)

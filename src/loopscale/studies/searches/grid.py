@@ -10,7 +10,7 @@ from pydantic import model_validator
 
 from loopscale.notation.mistakes import Fault
 from loopscale.notation.space import Axis, Choice
-from loopscale.studies.searches.base import Feasible, OptunaSampler, Point, Search
+from loopscale.studies.searches.base import Feasible, Point, Search, optuna
 
 MOST_POINTS = 10_000
 
@@ -21,7 +21,7 @@ class Grid(Search, kind="grid"):
     adaptive = False
     exhaustive = True
 
-    def sampler(self, seed: int, size: int) -> OptunaSampler:
+    def sampler(self, seed: int, size: int) -> "optuna.samplers.BaseSampler":
         raise NotImplementedError("a grid lists its points")
 
     def listed_points(self, space: Mapping[str, Axis], seed: int) -> list[Point]:

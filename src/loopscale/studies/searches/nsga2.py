@@ -1,11 +1,6 @@
 """A genetic algorithm for two objectives, error and FLOPs [@deb2002]."""
 
-from typing import TYPE_CHECKING
-
-from loopscale.studies.searches.base import OptunaStudy, OptunaTrial, Search
-
-if TYPE_CHECKING:  # Optuna loads slowly, and a study is read and planned without it
-    from optuna.samplers import NSGAIISampler
+from loopscale.studies.searches.base import Search, optuna
 
 
 class NSGA2(Search, kind="nsga2"):
@@ -17,7 +12,7 @@ class NSGA2(Search, kind="nsga2"):
     stateful = True
     weighs = ("error", "flops")
 
-    def restore(self, study: OptunaStudy, size: int) -> None:
+    def restore(self, study: "optuna.Study", size: int) -> None:
         """Select the parents of each generation in the records again.
 
         Optuna caches the parents with the study, and lists cached parents in another order than new ones.
@@ -27,12 +22,10 @@ class NSGA2(Search, kind="nsga2"):
         for generation in sorted({sampler.get_trial_generation(study, trial) for trial in bred}):
             sampler.get_parent_population(study, generation)
 
-    def adopt(self, study: OptunaStudy, trial: OptunaTrial, size: int) -> None:
+    def adopt(self, study: "optuna.Study", trial: "optuna.Trial", size: int) -> None:
         """Count the trial in the present generation, so that the trial may be a parent."""
         self.sampler(0, size).get_trial_generation(study, study.get_trials(deepcopy=False)[trial.number])
 
-    def sampler(self, seed: int, size: int) -> "NSGAIISampler":
-        from optuna.samplers import NSGAIISampler  # here, because Optuna loads slowly
-
+    def sampler(self, seed: int, size: int) -> "optuna.samplers.NSGAIISampler":
         # Optuna's default generation of 50 points would be larger than most searches, and the first one is random.
-        return NSGAIISampler(seed=seed, population_size=min(50, max(4, size // 4)))
+        return optuna.samplers.NSGAIISampler(seed=seed, population_size=min(50, max(4, size // 4)))

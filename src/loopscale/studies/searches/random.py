@@ -1,6 +1,6 @@
 """Points drawn uniformly from the ranges [@bergstra2012]."""
 
-from loopscale.studies.searches.base import OptunaSampler, Search
+from loopscale.studies.searches.base import Search, optuna
 
 
 class RandomSearch(Search, kind="random"):
@@ -9,7 +9,5 @@ class RandomSearch(Search, kind="random"):
     adaptive = False
     order_free = True
 
-    def sampler(self, seed: int, size: int) -> OptunaSampler:
-        from optuna.samplers import RandomSampler  # here, because Optuna loads slowly
-
-        return RandomSampler(seed=seed)
+    def sampler(self, seed: int, size: int) -> "optuna.samplers.BaseSampler":
+        return optuna.samplers.RandomSampler(seed=seed)

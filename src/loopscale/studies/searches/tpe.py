@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from loopscale.studies.searches.base import OptunaSampler, Search
+from loopscale.studies.searches.base import Search, optuna
 
 FIRST = 5
 """Points that are drawn at random before the estimators are used."""
@@ -11,10 +11,8 @@ FIRST = 5
 class TPE(Search, kind="tpe"):
     """The default search. Its first 5 points are random."""
 
-    def sampler(self, seed: int, size: int) -> OptunaSampler:
-        from optuna.samplers import TPESampler  # here, because Optuna loads slowly
-
-        return TPESampler(seed=seed, n_startup_trials=FIRST)
+    def sampler(self, seed: int, size: int) -> "optuna.samplers.BaseSampler":
+        return optuna.samplers.TPESampler(seed=seed, n_startup_trials=FIRST)
 
     def warnings(self, points: Sequence[int], at_once: int) -> Iterator[str]:
         yield from super().warnings(points, at_once)
