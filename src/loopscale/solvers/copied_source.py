@@ -20,8 +20,8 @@ from loopscale.solvers.base import Solver
 from loopscale.tasks.sentence_pairs import CorpusInTokens
 from loopscale.tasks.translation import Sentences, unigrams
 
-SHARES = np.linspace(0.05, 0.5, 10)
-"""Candidates for the share of the frequencies."""
+COPY_SHARES = np.linspace(0.05, 0.5, 10)
+"""Candidates for the share of the frequencies beside copying."""
 
 
 class CopiedSource(Solver, kind="copied_source", titled="copying the source"):
@@ -71,6 +71,6 @@ def _weighted_frequencies(
     equal = _copied(tokens[:, :-1], separators)[asked] == wanted
     frequencies = unigrams(corpus, vocabulary)
     chances = frequencies.numpy()[wanted]
-    nats = [-np.log((1 - share) * equal + share * chances).mean() for share in SHARES]
-    share = float(SHARES[int(np.argmin(nats))])
+    nats = [-np.log((1 - share) * equal + share * chances).mean() for share in COPY_SHARES]
+    share = float(COPY_SHARES[int(np.argmin(nats))])
     return share * frequencies, share
