@@ -10,7 +10,7 @@ from loopscale.analysis.answers.impossible import impossible_results
 from loopscale.analysis.notebook import StudyResults, results
 from loopscale.analysis.recorded.references import task_of
 from loopscale.regret import floor
-from loopscale.stats.learning import History, learning_states
+from loopscale.stats.learning import History, learning_state, pooled_scatter
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
 RECORDS = sorted(path.parent for path in (FOLDER / "data").glob("*/export.json"))
@@ -93,7 +93,8 @@ def test_an_independent_program_finds_the_same_states_of_the_recorded_trainings(
                 known = floor(task)
                 levels[name] = float(known.error.mean()), float(known.ignorance.mean())
             histories.append(History(steps.astype(float), error, *levels[name]))
-    words = Counter(state.word for state in learning_states(histories))
+    scatter = pooled_scatter(histories)
+    words = Counter(learning_state(history, scatter).word for history in histories)
     found = tuple(words[word] for word in ("no room", "not learnt", "falling", "over", "unclear"))
     expected = LEARNT[folder.name]
     assert found[:2] == expected[:2]
