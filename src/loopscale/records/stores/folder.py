@@ -1,7 +1,8 @@
 """A store in a folder: `mlflow.db` (SQLite), `artifacts/`, `format.json`, and by default the storage.
 
-Records are read by plain SELECTs on MLflow's tables, read only. SQL on MLflow's tables stands in this module alone. It
-answers without MLflow, and reads the histories of 1,000 runs in a second; MLflow's client asks once per metric and run.
+Records are read by plain SELECTs on MLflow's tables, read only. SQL on MLflow's tables stands in this module and in
+`lost_rows` alone. SQL answers without MLflow, and reads the histories of 1,000 runs in a second; MLflow's client asks
+once per metric and run.
 """
 
 import json
@@ -70,30 +71,6 @@ LOST_ENDS = (
     f" WHERE run_uuid = ? AND {LOST}"
 )
 LAST_VALUES = f"INSERT OR REPLACE INTO latest_metrics ({POINT}) {LAST} AND run_uuid = ?"
-
-OF_STUDIES = f"lifecycle_stage = 'active' AND {OURS}"
-NO_RUN = "run_uuid NOT IN (SELECT run_uuid FROM runs)"
-LOST_ROWS = {
-    "runs belong to an experiment that is lost": (
-        "SELECT count(*) FROM runs WHERE experiment_id NOT IN (SELECT experiment_id FROM experiments)"
-    ),
-    "runs have lost their tags": (
-        f"SELECT count(*) FROM runs WHERE {OF_STUDIES} AND run_uuid NOT IN (SELECT run_uuid FROM tags)"
-    ),
-    "runs are lost, and other rows of them remain": (
-        f"SELECT count(*) FROM (SELECT run_uuid FROM tags WHERE {NO_RUN}"
-        f" UNION SELECT run_uuid FROM params WHERE {NO_RUN}"
-        f" UNION SELECT run_uuid FROM latest_metrics WHERE {NO_RUN})"
-    ),
-}
-"""SQL that counts what an emptied table has left behind, by the words for a person."""
-UNMARKED = (
-    "SELECT DISTINCT experiment_id FROM runs WHERE lifecycle_stage = 'active' AND run_uuid IN"
-    " (SELECT run_uuid FROM tags WHERE key = 'mlflow.source.name' AND value = 'loopscale') AND experiment_id IN"
-    " (SELECT experiment_id FROM experiments WHERE lifecycle_stage = 'active') AND experiment_id NOT IN"
-    " (SELECT experiment_id FROM experiment_tags WHERE key = ?)"
-)
-"""SQL of the experiments with runs of loopscale that have lost the tag of the format."""
 
 
 class FolderStore(TrackingStore):
@@ -249,16 +226,6 @@ class FolderStore(TrackingStore):
                 *curves,
             )
             yield from (point for point in points if point[2] in curves[point[0]])
-
-    @override
-    def lost_rows(self) -> list[str]:
-        counts = ((words, sql, [FORMAT_TAG] * sql.count("?")) for words, sql in LOST_ROWS.items())
-        found = ((words, self._select(sql, *values)[0][0]) for words, sql, values in counts)
-        return [f"{number:,} {words}" for words, number in found if number]
-
-    @override
-    def unmarked_experiments(self) -> list[str]:
-        return [str(experiment) for (experiment,) in self._select(UNMARKED, FORMAT_TAG)]
 
     @override
     def metric_mismatches(self) -> dict[str, list[str]]:
