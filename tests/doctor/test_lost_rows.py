@@ -212,3 +212,62 @@ def test_a_study_that_has_lost_its_mark_gets_the_mark_again(call: Call, store: P
     (finding,) = findings(call, "--repair")
     assert finding["mended"] == "marked again"
     assert call("best", "tiny", "--json")[1] == before
+
+
+REPLICATE = (
+    "run_uuid = (SELECT run_uuid FROM tags WHERE key = 'role' AND value = 'replicate' ORDER BY 1 LIMIT 1)"
+)
+OTHER_TYPES = {
+    "a text as last value": f"UPDATE latest_metrics SET value = 'bad' WHERE key = 'evaluate/error' AND {REPLICATE}",
+    "a text in a history": f"UPDATE metrics SET value = 'bad' WHERE key = 'error' AND {REPLICATE}",
+    "bytes as last value": f"UPDATE latest_metrics SET value = x'00ff' WHERE key = 'step' AND {REPLICATE}",
+    "a text as step": "UPDATE metrics SET step = 'later' WHERE key = 'error'",
+    "no label": "UPDATE tags SET value = NULL WHERE key = 'label'",
+    "bytes as role": "UPDATE tags SET value = x'ff00fe' WHERE key = 'role'",
+    "no setting": f"UPDATE params SET value = x'ff' WHERE key = 'task.dim' AND {REPLICATE}",
+}
+
+
+@pytest.mark.quick_cases(1)
+@pytest.mark.parametrize("damage", OTHER_TYPES.values(), ids=OTHER_TYPES)
+def test_values_of_other_types_stop_no_reader_and_come_back(call: Call, store: Path, damage: str):
+    before = {table: rows(store, f"SELECT * FROM {table}") for table in TABLES}
+    changed(store, damage)
+    for words in (["list"], ["query", "SELECT * FROM trials", "--json"], ["query", "SELECT * FROM history"]):
+        assert call(*words)[0] == 0
+    (finding, *_) = findings(call)
+    assert "another type than the column" in finding["problem"]
+    assert all(each["mended"] or each["failed"] for each in findings(call, "--repair"))
+    assert findings(call) == []
+    now = {table: rows(store, f"SELECT * FROM {table}") for table in TABLES}
+    timeless = {
+        table: [[cell for cell in row if not isinstance(cell, int)] for row in now[table]] for table in now
+    }
+    expected = {
+        table: [[cell for cell in row if not isinstance(cell, int)] for row in before[table]]
+        for table in before
+    }
+    assert {table: sorted(timeless[table], key=str) for table in now} == {
+        table: sorted(expected[table], key=str) for table in expected
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", ["start_time = NULL", "start_time = 'soon'", "end_time = 'soon'"])
+def test_times_that_are_no_numbers_stop_no_reader(call: Call, store: Path, damage: str):
+    changed(store, f"UPDATE runs SET {damage}")
+    for words in (
+        ["list", "--json"],
+        ["best", "tiny"],
+        ["export", "tiny", "--to", str(store.parent / "out")],
+    ):
+        code, _, err = call(*words)
+        assert (code, err) == (0, "")
+
+
+@pytest.mark.slow
+def test_a_text_that_is_no_utf_8_stops_no_reader(call: Call, store: Path):
+    changed(store, f"UPDATE tags SET value = CAST(x'74ff69' AS TEXT) WHERE key = 'label' AND {REPLICATE}")
+    code, out, err = call("query", "SELECT label FROM trials", "--json")
+    assert (code, err) == (0, "")
+    assert "t�i" in out

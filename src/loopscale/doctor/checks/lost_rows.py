@@ -27,6 +27,10 @@ class LostRows(Check):
         if not lost_rows.has_version(root):
             what = f"the version of the tables is lost ({lost_rows.VERSION_TABLE} is empty)"
             yield Finding("error", place, what, COPY, partial(_restore_version, root))
+        if damaged := lost_rows.unsound_rows(root):
+            rows = "row has" if damaged == 1 else "rows have"
+            what = f"{damaged:,} {rows} a value of another type than the column, which readers leave out"
+            yield Finding("error", place, what, COPY, _repair(patient, _remove_unsound_rows, root))
         if lost := lost_rows.lost_experiments(root):
             what = f"{lost:,} runs belong to an experiment that is lost"
             yield Finding("error", place, what, COPY, _repair(patient, _restore_experiments, root))
@@ -54,6 +58,11 @@ def _restore_version(root: Path) -> str:
     if not (version := lost_rows.restore_version(root)):
         raise CannotMend("the tables are not those of the installed MLflow, so their version is unknown")
     return f"written again: the tables are those of version {version}"
+
+
+def _remove_unsound_rows(root: Path) -> str:
+    lost_rows.remove_unsound_rows(root)
+    return "the rows were removed; the findings below name the values that they have lost"
 
 
 def _restore_experiments(root: Path) -> str:

@@ -145,7 +145,7 @@ def _validations(run: Run, every: Mapping[str, int]) -> int:
     if NOT_FINITE + "error" in run.tags:  # a value that is not finite is a tag
         return 0
     steps, between = run.metrics.get("step", 0), every.get(run.tags.get("cell", ""))
-    return math.ceil(steps / between) if between else 0
+    return math.ceil(steps / between) if between and math.isfinite(steps) else 0
 
 
 def _lost_results(run: Run) -> list[str]:

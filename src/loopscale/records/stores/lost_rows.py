@@ -1,6 +1,6 @@
 """Lost rows of MLflow's tables in a folder's database: which rows are lost, and which rows the other tables prove.
 
-A repair adds rows and never changes or removes a row. All rows of a repair are one transaction.
+A repair adds rows, and removes only rows without a value. All rows of a repair are one transaction.
 """
 
 import sqlite3
@@ -18,6 +18,7 @@ from loopscale.records.stores.folder import (
     ARTIFACTS,
     DATABASE,
     LOCK_PATIENCE,
+    SOUND,
     database_uri,
     naming_locks,
     reading,
@@ -88,6 +89,20 @@ def has_version(root: Path) -> bool:
             if "no such table" not in str(problem):
                 raise
             return False
+
+
+def unsound_rows(root: Path) -> int:
+    """The number of rows whose values have another type than their column. Readers leave such rows out."""
+    return sum(
+        _count(root, f"SELECT count(*) FROM {table} WHERE NOT ({sound})") for table, sound in SOUND.items()
+    )
+
+
+def remove_unsound_rows(root: Path) -> None:
+    """Remove the rows whose values have another type than their column. Then the doctor can write the values again."""
+    with _writing(root) as database:
+        for table, sound in SOUND.items():
+            database.execute(f"DELETE FROM {table} WHERE NOT ({sound})")
 
 
 def restore_version(root: Path) -> str:
