@@ -34,7 +34,8 @@ from loopscale.training.trial import Trial
 TUNING, REPLICATE = re.compile(r" #(\d+)( seed \d+)?"), re.compile(r" seed \d+")
 """Ends of the names of trials in MLflow, after the label of the cell (`records.writing.mlflow_writer`)."""
 OF_TRAINED = ("cell", "label", "number", "point", "seed")
-"""Tags that every trained trial has from its start."""
+"""Tags that every trained trial has from its start. Baselines have fewer."""
+OF_BASELINES = ("label", "number")
 FROM_MIRROR = ("outcome", "detail", "floor")
 """Tags that the mirror may hold."""
 NOT_RESTORED = (
@@ -72,7 +73,7 @@ def _has_lost(run: Run) -> bool:
         return False
     if run.status == "FINISHED" and "outcome" not in tags:
         return True
-    return tags["role"] != "baseline" and not {*OF_TRAINED} <= tags.keys()
+    return not {*(OF_BASELINES if tags["role"] == "baseline" else OF_TRAINED)} <= tags.keys()
 
 
 def _restore(patient: Patient, root: Path, study: str, lost: list[Run]) -> str:
