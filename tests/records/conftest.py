@@ -11,7 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import requests
 
+from loopscale.cli.ui import SERVER_ENVIRONMENT
 from loopscale.records.model import Note
 from loopscale.records.stores.folder import FolderStore
 from loopscale.records.stores.opening import open_store
@@ -141,3 +143,74 @@ def postgres() -> Iterator[str]:
     """The address of an empty database on a PostgreSQL server that runs during the tests."""
     with running_postgres() as address:
         yield address
+
+
+ADMIN = ("admin", "a long one for the tests")
+
+
+class Guarded(Server):
+    """A server with passwords. A user sees only his own experiments."""
+
+    options = ("--app-name", "basic-auth")
+
+    def start(self) -> None:
+        settings = {
+            "default_permission": "NO_PERMISSIONS",
+            "database_uri": f"sqlite:///{self.folder}/users.db",
+            "admin_username": ADMIN[0],
+            "authorization_function": "mlflow.server.auth:authenticate_request_basic_auth",
+        }
+        (self.folder / "auth.ini").write_text(
+            "\n".join(["[mlflow]", *(f"{name} = {value}" for name, value in settings.items())])
+        )
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("MLFLOW_AUTH_CONFIG_PATH", str(self.folder / "auth.ini"))
+            patch.setenv("MLFLOW_AUTH_ADMIN_PASSWORD", ADMIN[1])
+            patch.setenv("MLFLOW_FLASK_SERVER_SECRET_KEY", "x" * 40)
+            for name, text in SERVER_ENVIRONMENT.items():  # as `loopscale ui` serves a store
+                patch.setenv(name, text)
+            super().start()
+
+    def ask(self, path: str, **what: str) -> None:
+        done = requests.post(f"{self.uri}/api/{path}", json=what, auth=ADMIN, timeout=60)
+        assert done.status_code == 200, done.text
+
+    def grant(self, user: str, experiment: str, permission: str) -> None:
+        """Set a permission. For the maker of an experiment it replaces MANAGE."""
+        about = {"username": user, "resource_type": "experiment", "resource_id": experiment}
+        self.ask("3.0/mlflow/users/permissions/grant", **about, permission=permission)
+
+    def revoke(self, user: str, experiment: str) -> None:
+        about = {"username": user, "resource_type": "experiment", "resource_id": experiment}
+        self.ask("3.0/mlflow/users/permissions/revoke", **about)
+
+
+Login = Callable[..., None]
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    server = Guarded(tmp_path_factory.mktemp("guarded"))
+    server.start()
+    try:
+        for user in ("anna", "bob", "carl"):
+            server.ask("2.0/mlflow/users/create", username=user, password=password(user))
+        yield server
+    finally:
+        server.kill()
+
+
+def password(user: str) -> str:
+    return f"{user}'s long passphrase"
+
+
+@pytest.fixture
+def login(monkeypatch: pytest.MonkeyPatch) -> Login:
+    def as_user(name: str | None, word: str | None = None) -> None:
+        for variable, value in (("USERNAME", name), ("PASSWORD", word or (name and password(name)))):
+            if value:
+                monkeypatch.setenv(f"MLFLOW_TRACKING_{variable}", value)
+            else:
+                monkeypatch.delenv(f"MLFLOW_TRACKING_{variable}", raising=False)
+
+    return as_user

@@ -2,11 +2,10 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import requests
 
 from loopscale.cli.main import main
 from loopscale.records.model import STUDY, STUDY_JSON, Note, StoreError
@@ -16,9 +15,8 @@ from loopscale.records.study_records import recorded_trials
 from loopscale.records.writing import mlflow_writer
 from loopscale.records.writing.driver_lease import TAG, DriverLease
 from loopscale.records.writing.mlflow_writer import Delivery, Denied, MlflowWriter
-from tests.records.conftest import Server, until
+from tests.records.conftest import Guarded, Login, until
 
-ADMIN = ("admin", "a long one for the tests")
 STUDY_FILE = """\
 question: Does it record?
 source: nowhere
@@ -29,72 +27,6 @@ fixed:
 replicates: 1
 evaluate: {loops: 4, prompts: 16}
 """
-
-
-class Guarded(Server):
-    """A server with passwords. A user sees only his own experiments."""
-
-    options = ("--app-name", "basic-auth")
-
-    def start(self) -> None:
-        settings = {
-            "default_permission": "NO_PERMISSIONS",
-            "database_uri": f"sqlite:///{self.folder}/users.db",
-            "admin_username": ADMIN[0],
-            "authorization_function": "mlflow.server.auth:authenticate_request_basic_auth",
-        }
-        (self.folder / "auth.ini").write_text(
-            "\n".join(["[mlflow]", *(f"{name} = {value}" for name, value in settings.items())])
-        )
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("MLFLOW_AUTH_CONFIG_PATH", str(self.folder / "auth.ini"))
-            patch.setenv("MLFLOW_AUTH_ADMIN_PASSWORD", ADMIN[1])
-            patch.setenv("MLFLOW_FLASK_SERVER_SECRET_KEY", "x" * 40)
-            super().start()
-
-    def ask(self, path: str, **what: str) -> None:
-        done = requests.post(f"{self.uri}/api/{path}", json=what, auth=ADMIN, timeout=60)
-        assert done.status_code == 200, done.text
-
-    def grant(self, user: str, experiment: str, permission: str) -> None:
-        """Set a permission. For the maker of an experiment it replaces MANAGE."""
-        about = {"username": user, "resource_type": "experiment", "resource_id": experiment}
-        self.ask("3.0/mlflow/users/permissions/grant", **about, permission=permission)
-
-    def revoke(self, user: str, experiment: str) -> None:
-        about = {"username": user, "resource_type": "experiment", "resource_id": experiment}
-        self.ask("3.0/mlflow/users/permissions/revoke", **about)
-
-
-Login = Callable[..., None]
-
-
-@pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    server = Guarded(tmp_path_factory.mktemp("guarded"))
-    server.start()
-    try:
-        for user in ("anna", "bob", "carl"):
-            server.ask("2.0/mlflow/users/create", username=user, password=password(user))
-        yield server
-    finally:
-        server.kill()
-
-
-def password(user: str) -> str:
-    return f"{user}'s long passphrase"
-
-
-@pytest.fixture
-def login(monkeypatch: pytest.MonkeyPatch) -> Login:
-    def as_user(name: str | None, word: str | None = None) -> None:
-        for variable, value in (("USERNAME", name), ("PASSWORD", word or (name and password(name)))):
-            if value:
-                monkeypatch.setenv(f"MLFLOW_TRACKING_{variable}", value)
-            else:
-                monkeypatch.delenv(f"MLFLOW_TRACKING_{variable}", raising=False)
-
-    return as_user
 
 
 def write(store: Store, study: str, notes: list[Note]) -> str:

@@ -31,11 +31,16 @@ def evaluate_again(patient: Patient, study: str, run: Run) -> tuple[Study, Repor
 
 def recorded_study(patient: Patient, name: str) -> Study | None:
     """The study of the recorded file, at the recorded prices; None without a valid file."""
-    parent, store = patient.parent(name), patient.store
-    content = store.read_artifact(parent.id, STUDY_FILE) if parent else None
-    if not (parent and content):
+    parent = patient.parent(name)
+    return study_in(patient, parent.id, name) if parent else None
+
+
+def study_in(patient: Patient, parent: str, name: str) -> Study | None:
+    """The study of the file in the run `parent`, at the recorded prices; None without a valid file."""
+    store = patient.store
+    if not (content := store.read_artifact(parent, STUDY_FILE)):
         return None
-    described = json_object(store.read_artifact(parent.id, STUDY_JSON)) or {}
+    described = json_object(store.read_artifact(parent, STUDY_JSON)) or {}
     try:
         study = Study.parse(content.decode(), name)
         return (
@@ -80,6 +85,11 @@ def job_of(patient: Patient, study: Study, run: Run) -> Job:
     if (job := next((job for job in jobs if job.key == run.tags["trial"]), None)) is None:
         raise CannotMend("the study has left the cell of the trial")
     return job
+
+
+def unwritten_jobs(study: Study) -> list[Job]:
+    """The jobs of a study without records."""
+    return list(Conductor(study, (), _Unwritten(), tags={}).jobs())
 
 
 class _Unwritten:

@@ -169,6 +169,6 @@ def _attach(store: "Store", study: str, page: bytes, description: str) -> bool:
             writer.write(Note(STUDY, tags={RUN_NOTE: description}, artifacts=((REPORT, page),)))
             if writer.flush(60) and not writer.refused:
                 return True
-            reason = writer.refused[0][1] if writer.refused else "it does not answer"
+            reason = writer.refused[0][1] if writer.refused else writer.denied or "it does not answer"
     tell(f"the report was not attached to the study in {store.name}: {reason}")
     return False

@@ -391,12 +391,12 @@ class Mirror:
         """The points of a run that the mirror holds, by metric and step. Newer records may have more points."""
         return {} if self.damage else StudyMirror(self.folder / _folder_name(study)).history(run)
 
-    def kept_row(self, study: str, run: str) -> dict[str, Any]:
-        """The row of a run in the table of trials as the last reader has seen the row; empty without a row."""
+    def kept_rows(self, study: str) -> dict[str, dict[str, Any]]:
+        """The rows of a study in the table of trials as the last reader has seen them, by the id of the run."""
         if self.damage or not self.folder.is_dir():
             return {}
         rows = StudyMirror(self.folder / _folder_name(study)).trials.to_pylist()
-        return next((row for row in rows if row["run"] == run), {})
+        return {row["run"]: row for row in rows}
 
     def kept_description(self, study: str) -> str:
         """The description of a study as the mirror holds the description; empty if there is none."""

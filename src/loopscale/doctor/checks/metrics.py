@@ -42,8 +42,9 @@ class Metrics(Check):
             trials = [run for run in patient.studies[study] if run.is_trial and run.id not in left]
             finished = [run for run in trials if run.tags.get("outcome") == "finished"]
             recorded = _recorded_points(patient, finished)
+            every = _validation_steps(patient, study) if recorded else {}
             for run in finished:
-                validations = _lost_validations(patient, study, run, recorded.get(run.id))
+                validations = _lost_validations(patient, study, run, recorded.get(run.id), every)
                 yield from validations
                 lost = _lost_results(_present(patient, study, run))
                 if lost := [name for name in lost if not (validations and name in OF_VALIDATION)]:
@@ -92,25 +93,29 @@ def _recorded_points(patient: Patient, runs: list[Run]) -> dict[str, set[tuple[s
 
 
 def _lost_validations(
-    patient: Patient, study: str, run: Run, recorded: set[tuple[str, int]] | None
+    patient: Patient,
+    study: str,
+    run: Run,
+    recorded: set[tuple[str, int]] | None,
+    every: Mapping[str, int],
 ) -> list[Finding]:
     """The finding of a trained trial whose history is not whole."""
     if recorded is None or run.tags.get("role") == "baseline":
         return []
-    kept = _kept_history(patient, study, run)
+    kept = kept_history(patient, study, run)
     lost = {point: value for point, value in kept.items() if point not in recorded}
     place = f"trial {run.tags['trial']} of {study}"
     remedy = f"`loopscale run {study} --again {run.tags['trial']}` trains the trial again"
     if lost:
         what = f"{len(lost):,} values of {_listed(sorted({name for name, _ in lost}))} are lost"
         return [Finding("error", place, what, remedy, partial(_log, patient, run, lost))]
-    if len([step for name, step in recorded if name == "error"]) < min(2, _validations(run)):
+    if len([step for name, step in recorded if name == "error"]) < min(2, _validations(run, every)):
         what = "the validations before the last one are lost, and no copy has them"
         return [Finding("warning", place, what, remedy)]
     return []
 
 
-def _kept_history(patient: Patient, study: str, run: Run) -> Points:
+def kept_history(patient: Patient, study: str, run: Run) -> Points:
     """The history in the checkpoint, in the copy of the weights, or in the mirror."""
     key, store = run.tags["trial"], patient.store
     history: tuple[tuple[int, dict[str, float]], ...] = ()
@@ -128,12 +133,19 @@ def _kept_history(patient: Patient, study: str, run: Run) -> Points:
     return {(name, step): value for (name, step), value in values.items() if math.isfinite(value)}
 
 
-def _validations(run: Run) -> int:
+def _validation_steps(patient: Patient, study: str) -> dict[str, int]:
+    """The steps between two validations of the recorded study, by the key of the cell. A trial does not record them."""
+    recorded = recorded_study(patient, study)
+    trials = recorded.layout.trials if recorded else {}
+    return {cell: trial.training.eval_every for cell, trial in trials.items()}
+
+
+def _validations(run: Run, every: Mapping[str, int]) -> int:
     """The number of validations of a finished training; 0 if the records do not tell."""
     if NOT_FINITE + "error" in run.tags:  # a value that is not finite is a tag
         return 0
-    every, steps = decode(run.params.get("training.eval_every", "")), run.metrics.get("step", 0)
-    return math.ceil(steps / every) if type(every) is int and every > 0 else 0
+    steps, between = run.metrics.get("step", 0), every.get(run.tags.get("cell", ""))
+    return math.ceil(steps / between) if between and math.isfinite(steps) else 0
 
 
 def _lost_results(run: Run) -> list[str]:
@@ -182,7 +194,7 @@ def _of_record(patient: Patient, study: str, run: Run) -> dict[str, float]:
 
 def _of_mirror(patient: Patient, study: str, run: Run) -> dict[str, float]:
     """The results in the mirror's row of the run."""
-    row = Mirror(patient.store).kept_row(study, run.id)
+    row = Mirror(patient.store).kept_rows(study).get(run.id, {})
     values = {EVALUATE + name: row.get(name) for name in (*RESULTS, "raw_error", "excess", *REGRETS)}
     values |= {name: row.get(name) for name in ("step", "seconds", "flops", *LEARNING)}
     values |= {"error": row.get("validate_error")}

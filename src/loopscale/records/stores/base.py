@@ -159,6 +159,10 @@ class Store(ABC):
         """Write lost settings by dotted path. Raises what MLflow's client raises."""
         self._lacks_mlflow()
 
+    def log_tags(self, run: str, tags: Mapping[str, str]) -> None:
+        """Write lost tags. Raises what MLflow's client raises."""
+        self._lacks_mlflow()
+
     def search(self, experiments: list[str], condition: str = "", deleted: bool = False) -> list[Run]:
         """The runs that meet MLflow's `condition`, in no order. Raises what MLflow's client raises."""
         self._lacks_mlflow()
@@ -219,14 +223,6 @@ class Store(ABC):
         return Curves(
             table, {run.id: why for run, why in zip(runs, curves, strict=True) if isinstance(why, str)}
         )
-
-    def lost_rows(self) -> list[str]:
-        """What an emptied table has left behind in the other tables, in words. Only a folder can tell."""
-        return []
-
-    def unmarked_experiments(self) -> list[str]:
-        """The ids of experiments with runs of loopscale and without the tag of the format. Only a folder can tell."""
-        return []
 
     def mark_experiment(self, experiment: str) -> None:
         """Give an experiment the tag of the format again. Raises what MLflow's client raises."""
@@ -442,6 +438,12 @@ class TrackingStore(Store):
             self.client.log_batch(run, params=params[first : first + SETTINGS_PER_REQUEST], synchronous=True)
 
     @override
+    def log_tags(self, run: str, tags: Mapping[str, str]) -> None:
+        texts = [mlflow.entities.RunTag(name, text) for name, text in tags.items()]
+        for first in range(0, len(texts), SETTINGS_PER_REQUEST):
+            self.client.log_batch(run, tags=texts[first : first + SETTINGS_PER_REQUEST], synchronous=True)
+
+    @override
     def artifact(self, run: str, path: str, folder: Path | None = None) -> Path | None:
         files = self.client.list_artifacts(run, os.path.dirname(path) or None)
         if not any(file.path == path for file in files):
@@ -512,6 +514,11 @@ def _unusable(uri: str, message: str) -> StoreError:
     address = without_password(uri)
     if LOCKED in message:
         return locked_database(address)
+    if "found version None" in message:
+        return StoreError(
+            f"{address} has lost the version of its tables (alembic_version is empty)",
+            "`loopscale doctor --repair` writes it again in a folder, and a copy of any other database has it",
+        )
     if "out-of-date database schema" in message:
         return StoreError(
             f"{address} was made with another version of MLflow",

@@ -1,7 +1,8 @@
 """A store in a folder: `mlflow.db` (SQLite), `artifacts/`, `format.json`, and by default the storage.
 
-Records are read by plain SELECTs on MLflow's tables, read only. SQL on MLflow's tables stands in this module alone. It
-answers without MLflow, and reads the histories of 1,000 runs in a second; MLflow's client asks once per metric and run.
+Records are read by plain SELECTs on MLflow's tables, read only. SQL on MLflow's tables stands in this module and in
+`lost_rows` alone. SQL answers without MLflow, and reads the histories of 1,000 runs in a second; MLflow's client asks
+once per metric and run.
 """
 
 import json
@@ -48,52 +49,45 @@ LOCK_PATIENCE = 20.0
 OURS = "experiment_id IN (SELECT experiment_id FROM experiment_tags WHERE key = ?)"
 """SQL condition for experiments with the format tag."""
 
+# SQLite takes any value for any column. A value of another type is no value: readers leave the row out, as if lost.
+IS_POINT = "typeof(value) IN ('real', 'integer') AND typeof(step) = 'integer'"
+"""SQL condition for a value of a metric that is a number at a step."""
+SOUND = {
+    "tags": "typeof(value) = 'text'",
+    "params": "typeof(value) = 'text'",
+    "latest_metrics": IS_POINT,
+    "metrics": IS_POINT,
+}
+"""SQL condition for the rows of a table whose values have the type of their column."""
+TIMES = (
+    "CASE typeof(start_time) WHEN 'integer' THEN start_time ELSE 0 END,"
+    " CASE typeof(end_time) WHEN 'integer' THEN end_time ELSE 0 END"
+)
 POINT = "key, value, timestamp, step, is_nan, run_uuid"
 """The columns of a value of a metric. `metrics` has all values, and `latest_metrics` the last value of each metric."""
 ENDS = (
     f"SELECT {POINT}, row_number() OVER"
     " (PARTITION BY run_uuid, key ORDER BY step DESC, timestamp DESC, value DESC) AS place FROM metrics"
+    f" WHERE {IS_POINT}"
 )
 """SQL of all values, with place 1 for the last value of a metric. The order is MLflow's."""
 OF_LIVE_RUNS = f"run_uuid IN (SELECT run_uuid FROM runs WHERE lifecycle_stage = 'active' AND {OURS})"
 LOST = (
     "NOT EXISTS (SELECT 1 FROM metrics WHERE metrics.run_uuid = last.run_uuid AND metrics.key = last.key"
-    " AND metrics.step >= last.step)"
+    " AND metrics.step >= last.step AND typeof(metrics.value) IN ('real', 'integer')"
+    " AND typeof(metrics.step) = 'integer')"
 )
 LAST = f"SELECT {POINT} FROM ({ENDS}) WHERE place = 1"
 MISMATCHES = (
     f"SELECT run_uuid, key FROM ({LAST} EXCEPT SELECT {POINT} FROM latest_metrics) WHERE {OF_LIVE_RUNS}"
-    f" UNION SELECT run_uuid, key FROM latest_metrics AS last WHERE {OF_LIVE_RUNS} AND {LOST} ORDER BY 1, 2"
+    f" UNION SELECT run_uuid, key FROM latest_metrics AS last WHERE {OF_LIVE_RUNS} AND {LOST} AND {IS_POINT}"
+    " ORDER BY 1, 2"
 )
 LOST_ENDS = (
     f"INSERT OR IGNORE INTO metrics ({POINT}) SELECT {POINT} FROM latest_metrics AS last"
-    f" WHERE run_uuid = ? AND {LOST}"
+    f" WHERE run_uuid = ? AND {LOST} AND {IS_POINT}"
 )
 LAST_VALUES = f"INSERT OR REPLACE INTO latest_metrics ({POINT}) {LAST} AND run_uuid = ?"
-
-OF_STUDIES = f"lifecycle_stage = 'active' AND {OURS}"
-NO_RUN = "run_uuid NOT IN (SELECT run_uuid FROM runs)"
-LOST_ROWS = {
-    "runs belong to an experiment that is lost": (
-        "SELECT count(*) FROM runs WHERE experiment_id NOT IN (SELECT experiment_id FROM experiments)"
-    ),
-    "runs have lost their tags": (
-        f"SELECT count(*) FROM runs WHERE {OF_STUDIES} AND run_uuid NOT IN (SELECT run_uuid FROM tags)"
-    ),
-    "runs are lost, and other rows of them remain": (
-        f"SELECT count(*) FROM (SELECT run_uuid FROM tags WHERE {NO_RUN}"
-        f" UNION SELECT run_uuid FROM params WHERE {NO_RUN}"
-        f" UNION SELECT run_uuid FROM latest_metrics WHERE {NO_RUN})"
-    ),
-}
-"""SQL that counts what an emptied table has left behind, by the words for a person."""
-UNMARKED = (
-    "SELECT DISTINCT experiment_id FROM runs WHERE lifecycle_stage = 'active' AND run_uuid IN"
-    " (SELECT run_uuid FROM tags WHERE key = 'mlflow.source.name' AND value = 'loopscale') AND experiment_id IN"
-    " (SELECT experiment_id FROM experiments WHERE lifecycle_stage = 'active') AND experiment_id NOT IN"
-    " (SELECT experiment_id FROM experiment_tags WHERE key = ?)"
-)
-"""SQL of the experiments with runs of loopscale that have lost the tag of the format."""
 
 
 class FolderStore(TrackingStore):
@@ -209,8 +203,7 @@ class FolderStore(TrackingStore):
     def _runs(self, experiment: str, condition: str = "true", params: bool = True) -> list[Run]:
         active = f"experiment_id = ? AND lifecycle_stage = 'active' AND {condition}"
         rows = self._select(
-            f"SELECT run_uuid, status, start_time, coalesce(end_time, 0) FROM runs WHERE {active}"
-            " ORDER BY start_time, run_uuid",
+            f"SELECT run_uuid, coalesce(status, 'FAILED'), {TIMES} FROM runs WHERE {active} ORDER BY 3, run_uuid",
             experiment,
         )
         if bad := next((row[0] for row in rows if not re.fullmatch(r"[\w-]+", str(row[0]))), None):
@@ -222,7 +215,10 @@ class FolderStore(TrackingStore):
         # take half the memory.
         texts = dict[str, str]()
         for table in ("tags", "latest_metrics", *(["params"] if params else [])):
-            query = f"SELECT run_uuid, key, value FROM {table} JOIN runs USING (run_uuid) WHERE {active}"
+            query = (
+                f"SELECT run_uuid, key, value FROM {table} JOIN runs USING (run_uuid)"
+                f" WHERE {active} AND {SOUND[table]}"
+            )
             name = table.removeprefix("latest_")
             with reading(self.root) as database:
                 for run, key, value in database.execute(query, (experiment,)):
@@ -244,21 +240,11 @@ class FolderStore(TrackingStore):
             curves = {run.id: set(run.curves) for run in runs[first : first + RUNS_PER_QUERY]}
             marks = ",".join("?" * len(curves))
             points = self._select(
-                f"SELECT run_uuid, step, key, value FROM metrics WHERE run_uuid IN ({marks})"
+                f"SELECT run_uuid, step, key, value FROM metrics WHERE run_uuid IN ({marks}) AND {IS_POINT}"
                 " ORDER BY run_uuid, key, step",
                 *curves,
             )
             yield from (point for point in points if point[2] in curves[point[0]])
-
-    @override
-    def lost_rows(self) -> list[str]:
-        counts = ((words, sql, [FORMAT_TAG] * sql.count("?")) for words, sql in LOST_ROWS.items())
-        found = ((words, self._select(sql, *values)[0][0]) for words, sql, values in counts)
-        return [f"{number:,} {words}" for words, number in found if number]
-
-    @override
-    def unmarked_experiments(self) -> list[str]:
-        return [str(experiment) for (experiment,) in self._select(UNMARKED, FORMAT_TAG)]
 
     @override
     def metric_mismatches(self) -> dict[str, list[str]]:
@@ -424,7 +410,13 @@ def reading(root: Path) -> Iterator[sqlite3.Connection]:
     address = (root / DATABASE).as_uri() + "?mode=rw"
     with naming_locks(root), closing(sqlite3.connect(address, uri=True, timeout=LOCK_PATIENCE)) as connection:
         connection.execute("PRAGMA query_only = ON")
+        connection.text_factory = _text
         yield connection
+
+
+def _text(content: bytes) -> str:
+    """A text of the database. Bytes of a damaged text that are no UTF-8 become replacement characters."""
+    return content.decode(errors="replace")
 
 
 @contextmanager
