@@ -4,12 +4,15 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 
 import pytest
+from ray.tune.progress_reporter import TrialProgressCallback
+from ray.tune.utils.callback import _create_default_callbacks
 
 from loopscale.runner.decide.conductor import MAX_RETRIES, Conductor
 from loopscale.runner.decide.job import CauseOfDeath, Idle, Job, Report
 from loopscale.runner.decide.shares import Share
 from loopscale.runner.on_ray.tune import (
     OUT_OF_MEMORY,
+    NoTrialProgress,
     TuneScheduler,
     TuneSearcher,
     classify_fault,
@@ -108,6 +111,17 @@ def test_the_run_names_the_first_report_that_it_waits_for():
     assert first_report([job, baseline]) == f"the first validation, at step {every} of {job.steps}"
     job.step, other.step = 2 * every, 3 * every
     assert first_report([job, other]) == f"the first validation, at step {3 * every} of {job.steps}"
+
+
+def test_no_callback_of_tune_keeps_ended_trials():
+    progress, trial = NoTrialProgress(), SimpleNamespace(last_result={})
+    kept = [each for each in _create_default_callbacks([progress]) if isinstance(each, TrialProgressCallback)]
+    assert kept == [progress]
+    before = repr(vars(progress))
+    progress.on_trial_result(1, [trial], trial, {"done": True})
+    progress.on_trial_complete(1, [trial], trial)
+    progress.on_trial_error(1, [trial], trial)
+    assert repr(vars(progress)) == before
 
 
 def test_tune_keeps_only_trials_that_are_not_over_and_the_last_one():

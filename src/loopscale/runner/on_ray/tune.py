@@ -15,6 +15,7 @@ from typing import Any
 import ray
 from ray import tune
 from ray.tune.experiment import Trial
+from ray.tune.progress_reporter import TrialProgressCallback
 from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search import Searcher
 from typing_extensions import override
@@ -335,6 +336,18 @@ def forget_ended(controller: Any) -> None:
         controller._trial_metadata.pop(trial.trial_id, None)
 
 
+class NoTrialProgress(TrialProgressCallback):
+    """Takes the place of Tune's own callback, which prints nothing at this verbosity, and keeps every trial."""
+
+    @override
+    def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        pass
+
+    @override
+    def log_result(self, trial: Trial, result: dict[str, Any], error: bool = False) -> None:
+        pass
+
+
 def _host_state(address: str | None) -> str:
     """An addition to the reason if the worker's host is dead. Ray's error may only mention the worker."""
     alive = {node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}
@@ -427,6 +440,7 @@ def run_tune(
             name=folder.name,
             storage_path=str(folder.parent.absolute()),
             verbose=0,
+            callbacks=[NoTrialProgress()],
             progress_reporter=tune.CLIReporter(),  # the reporter of notebooks clears the output of the cell
             failure_config=tune.FailureConfig(max_failures=0),
         ),
