@@ -1,8 +1,10 @@
 """The output of a trial: which text is kept. A store that is away costs no trial."""
 
+import fcntl
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -12,7 +14,8 @@ from typing_extensions import override
 from loopscale.training import output
 from loopscale.training.checkpoint_stores import open_checkpoint_store
 from loopscale.training.folder import Folder
-from loopscale.training.output import MOST_BYTES, NOT_KEPT, kept_output, read_output
+from loopscale.training.output import MOST_BYTES, NOT_KEPT, TrialOutput, kept_output, read_output
+from loopscale.training.storage import StorageUnavailable
 
 NEVER = 1e6
 """Seconds between two looks for new text: only the look at the end of the context counts."""
@@ -117,6 +120,37 @@ def test_of_long_output_the_last_whole_lines_are_kept(
     notice, first, *_, end = content.decode().splitlines()
     assert (f"{notice}\n".encode(), first[:5], len(first)) == (NOT_KEPT, "line ", len("line 000000"))
     assert end == f"end of {times - 1}"
+
+
+class Slow(Folder):
+    """A store that is away at its first write; the trial prints during each write."""
+
+    file = 0
+    writes = 0
+
+    @override
+    def put(self, name: str, content: bytes) -> None:
+        self.writes += 1
+        os.write(self.file, f"during write {self.writes}\n".encode())
+        if self.writes == 1:
+            raise StorageUnavailable
+        super().put(name, content)
+
+
+def test_text_that_comes_while_a_long_file_is_cut_and_sent_is_kept(tmp_path: Path):
+    store = Slow(tmp_path)
+    with tempfile.TemporaryFile(buffering=0) as file:
+        fcntl.fcntl(file, fcntl.F_SETFL, os.O_APPEND)
+        store.file = file.fileno()
+        trial = TrialOutput(store, "trial", file.fileno())
+        file.write((b"x" * 99 + b"\n") * (MOST_BYTES // 10) + b"half a line")
+        with pytest.raises(StorageUnavailable):
+            trial.send()
+        trial.send()
+        trial.send()
+    *_, cut, first, second = kept(tmp_path).splitlines()
+    assert cut == "half a line == the rest of this line is not kept =="
+    assert (first, second) == ("during write 1", "during write 2")
 
 
 def test_output_without_an_end_does_not_fill_the_disk(tmp_path: Path):

@@ -28,6 +28,9 @@ RETRY_SECONDS = 2.0
 END_SECONDS = 1.0
 """Time that the end of a trial waits for the last text. Tune gives up a worker that needs 2 s to end a trial."""
 NOT_KEPT = b"== the text before is not kept ==\n"
+CUT = b" == the rest of this line is not kept ==\n"
+UNSENT = -1
+"""The size of the text that was sent, before any was sent."""
 STANDARD = (1, 2)
 """The file descriptors of standard output and standard error."""
 
@@ -41,22 +44,25 @@ class TrialOutput:
     def __init__(self, store: CheckpointStore, key: str, file: int) -> None:
         self.store, self.name, self.file = store, key + OUTPUT_SUFFIX, file
         self._earlier: bytes | None = None
-        self._sent = 0
+        self._sent = UNSENT
 
     def send(self) -> None:
         """Bring the store up to date. Raises StorageUnavailable."""
-        if (size := os.fstat(self.file).st_size) == self._sent:
+        size = os.fstat(self.file).st_size
+        if size == self._sent or (size == 0 and self._earlier is None):
             return
         if self._earlier is None:
             self._earlier = _stored(self.store, self.name) + _heading()
         begin = max(0, size - MOST_BYTES)
         text = os.pread(self.file, size - begin, begin)
         kept = _last(NOT_KEPT + text if begin else self._earlier + text)
+        if size > 8 * MOST_BYTES:  # a trial that prints all the time must not fill the disk
+            # The cut comes before the store, which can be slow: text that comes meanwhile stays in the file.
+            os.ftruncate(self.file, 0)
+            self._earlier, size = _ended(kept), 0
+            self._sent = UNSENT
         self.store.put(self.name, kept)
         self._sent = size
-        if size > 8 * MOST_BYTES:  # a trial that prints all the time must not fill the disk
-            self._earlier, self._sent = kept, 0
-            os.ftruncate(self.file, 0)
 
 
 def _heading() -> bytes:
@@ -71,6 +77,11 @@ def _last(text: bytes) -> bytes:
     kept = text[-MOST_BYTES:]
     _, newline, lines = kept.partition(b"\n")
     return NOT_KEPT + (lines if newline else kept)
+
+
+def _ended(text: bytes) -> bytes:
+    """The text with its last line ended: the rest of a line that was just printed is lost when the file is cut."""
+    return text if text.endswith(b"\n") else text + CUT
 
 
 def _stored(store: CheckpointStore, name: str) -> bytes:
