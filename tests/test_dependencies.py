@@ -3,7 +3,7 @@
 import ast
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -38,6 +38,7 @@ def imported_packages(tree: ast.Module) -> Iterator[str]:
                 yield module.partition(".")[0]
 
 
+@cache
 def imports_of(room: Path) -> dict[str, set[str]]:
     """Third-party package -> the files that import the package."""
     found = dict[str, set[str]]()
@@ -57,7 +58,13 @@ def dependencies() -> frozenset[str]:
 @cache
 def distributions(package: str) -> frozenset[str]:
     """The distributions that install a package. A namespace such as `google` has several."""
-    return frozenset(map(canonicalize_name, packages_distributions().get(package, ())))
+    return frozenset(map(canonicalize_name, installed().get(package, ())))
+
+
+@cache
+def installed() -> Mapping[str, list[str]]:
+    """Package -> its distributions. The list takes seconds, because every installed file is looked at."""
+    return packages_distributions()
 
 
 def undeclared(imports: dict[str, set[str]], declared: frozenset[str]) -> list[str]:

@@ -88,6 +88,7 @@ print(cache_of_processor(Path(sys.argv[1])))
 """
 
 
+@pytest.mark.slow
 def test_compiled_code_lies_in_a_folder_of_the_processor(tmp_path: Path):
     own = cache_of_processor(tmp_path)
     assert own.parent == tmp_path

@@ -156,12 +156,19 @@ def refused(errors: Sequence[float], noise: float, scatter: float = 0.0, draws: 
     return sum(law.verdict is not None for law in laws) / draws
 
 
+def test_a_u_shape_is_no_law_and_a_descent_is_one():
+    assert refused([0.52, 0.22, 0.14, 0.26], noise=0.1, draws=8) == 1
+    assert refused([0.4, 0.28, 0.2, 0.14], noise=0.1, draws=8) == 0
+
+
+@pytest.mark.slow
 def test_a_u_shape_is_no_law_and_a_true_law_is_refused_as_rarely_as_the_f_test_says():
     assert refused([0.52, 0.22, 0.14, 0.26], noise=0.1) > 0.99
     assert refused([0.4, 0.28, 0.2, 0.14], noise=0.1) == 0
     assert refused([0.3, 0.3, 0.3, 0.3], noise=0.1) <= 0.035  # 1 % are expected: a mean of 2 of 200
 
 
+@pytest.mark.slow
 def test_a_steep_law_whose_cells_were_tuned_apart_is_no_refused_law():
     assert refused([0.4, 0.28, 0.2, 0.14], noise=0.02, scatter=0.1) < 0.05
 
