@@ -242,6 +242,24 @@ def test_values_of_other_types_stop_no_reader_and_come_back(call: Call, store: P
     assert timeless(store) == before
 
 
+def test_a_lost_setting_comes_back_and_a_changed_one_is_named(call: Call, store: Path):
+    before = timeless(store)
+    changed(
+        store,
+        f"DELETE FROM params WHERE key IN ('task.dim', 'training.lr') AND {REPLICATE}",
+        "UPDATE params SET value = '7' WHERE key = 'task.points' AND run_uuid ="
+        " (SELECT run_uuid FROM tags WHERE key = 'role' AND value = 'tuning' ORDER BY 1 LIMIT 1)",
+    )
+    found = [each for each in findings(call, "--repair") if each["check"] == "settings"]
+    assert sorted(each["problem"] for each in found) == [
+        "the record differs from the study's file: task.points is 7, not 4",
+        "the settings task.dim, training.lr are lost",
+    ]
+    changed(store, "UPDATE params SET value = '4' WHERE key = 'task.points'")
+    assert findings(call) == []
+    assert timeless(store) == before
+
+
 def timeless(store: Path) -> dict[str, list[list]]:
     """The rows of all tables without whole numbers, such as times."""
     found = {table: rows(store, f"SELECT * FROM {table}") for table in TABLES}

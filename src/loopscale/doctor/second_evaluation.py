@@ -79,12 +79,16 @@ def _is_trained(checkpoints: CheckpointStore, job: Job) -> bool:
 
 def job_of(patient: Patient, study: Study, run: Run) -> Job:
     """The trial or baseline of the run as the runner sees it. Raises CannotMend."""
-    records = as_records(patient.studies[study.name])
-    parent = patient.parent(study.name)
-    jobs = Conductor(study, records, _Unwritten(), tags=parent.tags if parent else {}).jobs()
-    if (job := next((job for job in jobs if job.key == run.tags["trial"]), None)) is None:
+    if (job := next((job for job in jobs_of(patient, study) if job.key == run.tags["trial"]), None)) is None:
         raise CannotMend("the study has left the cell of the trial")
     return job
+
+
+def jobs_of(patient: Patient, study: Study) -> list[Job]:
+    """The trials and baselines of a recorded study as the runner sees them."""
+    records = as_records(patient.studies[study.name])
+    parent = patient.parent(study.name)
+    return list(Conductor(study, records, _Unwritten(), tags=parent.tags if parent else {}).jobs())
 
 
 def unwritten_jobs(study: Study) -> list[Job]:
