@@ -44,6 +44,8 @@ MISPLACED = (FileExistsError, NotADirectoryError, IsADirectoryError)
 """Exceptions for a file in the place of a folder of the store, or a folder in that of a file."""
 Points = dict[tuple[str, int], tuple[float, int]]
 """Value and time, in ms since 1970, by metric and step."""
+LastSteps = dict[str, int]
+"""The last written step of each metric. `evaluate/...` is left out, because it may always be written again."""
 
 
 class Refused(Exception):
@@ -230,7 +232,7 @@ class MlflowWriter(Delivery):
         self._last: dict[str, LastSteps] = {}
         """The last step of each metric, by run."""
         self._equal_ends: dict[frozenset[tuple[str, int]], LastSteps] = {}
-        """The last steps of ended runs. Runs with equal last steps share one object, because a driver may have 100,000."""
+        """The last steps of ended runs. Runs with equal last steps share one object, because a driver may have many."""
         self._last_start = 0
         super().__init__(self._send, on_denied)
 
@@ -312,7 +314,7 @@ class MlflowWriter(Delivery):
         return points
 
     def _remember(self, run: str, points: Points, ended: bool) -> None:
-        """Remember the last step of each metric of a run. The points of `evaluate/...` may always be written again."""
+        """Remember the last step of each metric of a run."""
         last = dict(self._last.get(run, {}))
         last |= {name: step for name, step in sorted(points) if not name.startswith(EVALUATE)}
         self._last[run] = self._equal_ends.setdefault(frozenset(last.items()), last) if ended else last

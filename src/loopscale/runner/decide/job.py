@@ -157,7 +157,8 @@ class Job:
         """All settings of the trial, or the algorithm and its task."""
         if self.kept_work is not None:
             return self.kept_work
-        assert self.make_work and self.seed is not None
+        assert self.make_work
+        assert self.seed is not None
         return self.make_work(self.point, self.seed, self.steps_factor)
 
     def forget_work(self) -> None:
