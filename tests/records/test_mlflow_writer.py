@@ -374,3 +374,30 @@ def test_the_question_is_the_description_of_the_experiment_in_mlflow(store: Fold
     write(store, Note("study", tags={"question": "Is it faster?"}))
     experiment = store.client.get_experiment(store.require_experiment("study"))
     assert experiment.tags["mlflow.note.content"] == "Is it faster?"
+
+
+def kept_objects(writer: MlflowWriter) -> int:
+    """Number of values in the writer's own collections."""
+    found, waiting = set[int](), list(vars(writer).values())
+    while waiting:
+        each = waiting.pop()
+        if id(each) in found or not isinstance(each, dict | list | set | frozenset | tuple | str):
+            continue
+        found.add(id(each))
+        if not isinstance(each, str):
+            waiting += [*each.keys(), *each.values()] if isinstance(each, dict) else list(each)
+    return len(found)
+
+
+def test_an_ended_trial_leaves_only_its_key_and_its_run_in_memory(store: Store, trials):
+    """A driver may have 100,000 trials, each with 60 metrics."""
+    with MlflowWriter(store, "study", {}) as writer:
+        kept = list[int]()
+        for batch in ("a", "b", "c"):
+            for number in range(3):
+                for note in trials.whole(f"{batch}{number}", **{f"model.{name}": 1 for name in "abcdefgh"}):
+                    writer.write(note)
+            assert writer.flush(30)
+            kept.append(kept_objects(writer))
+    first, second, third = kept
+    assert third - second == second - first <= 3 * 2

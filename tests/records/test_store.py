@@ -1,5 +1,6 @@
 """Stores are found, made and checked. An unusable store gives an error of one line."""
 
+import gc
 import json
 import multiprocessing
 import os
@@ -18,6 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from sqlalchemy.orm import Session
 
 from loopscale.records.model import Note, StoreError
 from loopscale.records.stores.base import Store
@@ -402,3 +404,18 @@ def test_a_server_of_this_machine_is_reached_past_a_proxy(monkeypatch):
         server.shutdown()
     with pytest.raises(StoreError, match=r"by way of the proxy http://127.0.0.1:9.*; .*NO_PROXY"):
         ServerStore.check_reachable("http://tracking.invalid:5000", create=True)
+
+
+def test_transactions_make_no_classes(store: FolderStore):
+    """SQLAlchemy makes a class for each maker of sessions. Only a whole garbage collection removes classes."""
+    with store.transaction():
+        store.client.search_experiments()
+    before = Session.__subclasses__()
+    gc.disable()
+    try:
+        for _ in range(3):
+            with store.transaction():
+                store.client.search_experiments()
+        assert [each for each in Session.__subclasses__() if each not in before] == []
+    finally:
+        gc.enable()

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -365,6 +365,8 @@ class _Sessions:
     def __init__(self, client: "mlflow.MlflowClient") -> None:
         store: Any = client._tracking_client.store  # one object per address and process
         self.engine, self.kind, self.separate = store.engine, store.db_type, store.ManagedSessionMaker
+        # SQLAlchemy makes a class for each maker. A class of its own for each transaction would be garbage in cycles.
+        self.maker = sqlalchemy_orm.sessionmaker(join_transaction_mode="create_savepoint")
         self.thread = threading.local()
         store.ManagedSessionMaker = self._make
 
@@ -384,7 +386,7 @@ class _Sessions:
                     driver.execute(command)
                 with connection.begin():
                     # Commit and rollback of a session end a savepoint.
-                    maker = sqlalchemy_orm.sessionmaker(connection, join_transaction_mode="create_savepoint")
+                    maker = partial(self.maker, bind=connection)
                     self.thread.joined = mlflow_database._get_managed_session_maker(maker, self.kind)
                     yield
             finally:

@@ -44,6 +44,8 @@ MISPLACED = (FileExistsError, NotADirectoryError, IsADirectoryError)
 """Exceptions for a file in the place of a folder of the store, or a folder in that of a file."""
 Points = dict[tuple[str, int], tuple[float, int]]
 """Value and time, in ms since 1970, by metric and step."""
+LastSteps = dict[str, int]
+"""The last written step of each metric. `evaluate/...` is left out, because it may always be written again."""
 
 
 class Refused(Exception):
@@ -227,7 +229,10 @@ class MlflowWriter(Delivery):
         self._unsure, self._settled, self._added = {STUDY}, set[str](), list[str]()
         self._made: dict[str, dict[str, str]] = {}
         """Tags of the runs that this writer has created, by run, until the first notes are written."""
-        self._last: dict[tuple[str, str], int] = {}
+        self._last: dict[str, LastSteps] = {}
+        """The last step of each metric, by run."""
+        self._equal_ends: dict[frozenset[tuple[str, int]], LastSteps] = {}
+        """The last steps of ended runs. Runs with equal last steps share one object, because a driver may have many."""
         self._last_start = 0
         super().__init__(self._send, on_denied)
 
@@ -267,7 +272,7 @@ class MlflowWriter(Delivery):
         if refusal:
             raise refusal
         run = self.runs[notes[0].key]
-        self._last |= {(run, name): step for name, step in sorted(points)}
+        self._remember(run, points, ended=any(note.status not in ("", "RUNNING") for note in notes))
         self._settled |= {run} if any(note.params for note in notes) else set()
         self._made.pop(run, None)
         if self.account and self.account.file_is_due:
@@ -300,12 +305,19 @@ class MlflowWriter(Delivery):
     def _new_points(self, run: str, notes: list[Note]) -> Points:
         """The points that the run lacks. The first value of a step remains."""
         points: Points = {}
+        last = self._last.get(run, {})
         for note in notes:
             for name, value in sorted(note.metrics.items()):
-                written = note.step <= self._last.get((run, name), -1) or (name, note.step) in points
+                written = note.step <= last.get(name, -1) or (name, note.step) in points
                 if math.isfinite(value) and (name.startswith(EVALUATE) or not written):
                     points[name, note.step] = (float(value), note.at)
         return points
+
+    def _remember(self, run: str, points: Points, ended: bool) -> None:
+        """Remember the last step of each metric of a run."""
+        last = dict(self._last.get(run, {}))
+        last |= {name: step for name, step in sorted(points) if not name.startswith(EVALUATE)}
+        self._last[run] = self._equal_ends.setdefault(frozenset(last.items()), last) if ended else last
 
     def _new_settings(self, run: str, params: dict[str, Any]) -> tuple[dict[str, Any], dict[str, float]]:
         """The settings that the run lacks, and the numeric settings that the run lacks as metrics.

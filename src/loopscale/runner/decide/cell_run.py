@@ -24,7 +24,7 @@ def point_id(point: Mapping[str, Any]) -> str:
     return repr(sorted(point.items()))
 
 
-@dataclass
+@dataclass(slots=True)
 class TunedPoint:
     """A point and its trials. The seeds train one after the other.
 
@@ -134,6 +134,7 @@ class CellRun:
     ) -> None:
         """Restore the cell. `stopped` are the keys of the trials that somebody has stopped."""
         self.study, self.cell, self._stopped = study, cell, stopped
+        self._make_work = partial(study.at, cell)
         self.replicates = study.replicates
         """The ordered replicates of the best point. `until.StudyLooks` may order more."""
         self.steps_factor = 1
@@ -408,9 +409,9 @@ class CellRun:
     def _make_job(
         self, point: dict[str, Any], seed: int, role: Role, number: int, steps_factor: int = 1
     ) -> Job:
-        make = partial(self.study.at, self.cell, point, seed, steps_factor)
-        cell = self.cell
-        return Job(make(), cell.key, cell.label, role, number, point, steps_factor, make_work=make)
+        cell, make = self.cell, self._make_work
+        work = make(point, seed, steps_factor)
+        return Job(work, cell.key, cell.label, role, number, point, steps_factor, make_work=make)
 
     def _still_stopped(self, record: Record) -> bool:
         """False if the user has withdrawn the stop of the trial, or has raised its hours."""

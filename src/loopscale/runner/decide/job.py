@@ -139,8 +139,8 @@ class Job:
     host: str = ""
     """The host of the last report with progress in this run of the study."""
     order_kind: OrderKind = "train"
-    make_work: Callable[[], Trial] | None = None
-    """Makes the settings of a trial again, after `forget_work`."""
+    make_work: Callable[[dict[str, Any], int, int], Trial] | None = None
+    """Makes the settings of a trial from its point, seed and factor of steps, after `forget_work`. Jobs share it."""
     key: str = field(init=False)
     steps: int = field(init=False)
     """Training steps of the whole trial; 0 for a baseline."""
@@ -158,7 +158,8 @@ class Job:
         if self.kept_work is not None:
             return self.kept_work
         assert self.make_work
-        return self.make_work()
+        assert self.seed is not None
+        return self.make_work(self.point, self.seed, self.steps_factor)
 
     def forget_work(self) -> None:
         """Drop the settings of a trial that is over, because a driver may have 100,000 trials."""

@@ -85,11 +85,14 @@ class Sampler:
         self.asked: dict[str, optuna.Trial] = {}
         """Points that are being trained, by their identity."""
         self._done = list(done)
+        """The points that are over, from which the study is rebuilt. A search without a memory is never rebuilt."""
         self.study = self._rebuilt()
         self._tried: set[tuple[tuple[type, Any], ...]] = set()
         self._points: list[Point] = []
         for tried in self._done:
             self._add_tried(tried.point)
+        if not search.stateful:
+            self._done.clear()
         self._next = 0
         """All listed points before this one have been tried."""
 
@@ -184,7 +187,8 @@ class Sampler:
                 trial.report(value, step)
         state, value = trial_state(tried.outcome, tried.error)
         self.study.tell(trial, self._values(value, tried.flops), state=state)
-        self._done.append(tried)
+        if self.search.stateful:
+            self._done.append(tried)
 
     def drop(self, trial: optuna.Trial) -> None:
         """Reject a proposal."""
