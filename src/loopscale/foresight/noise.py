@@ -18,8 +18,6 @@ from loopscale.stats.milestones import EMERGED_AT, is_milestone
 from loopscale.stats.power import ReplicateNoise
 
 NOISE_FILE = "noise.csv"
-ALONG_LOOP, ALONG_POINT = "rate along loop", "rate along point"
-"""Measures: the relative standard deviation of the rate of a whole curve."""
 MEASURES = ("error", "error_last", "excess", "regret", "regret_last")
 SUBSTITUTES = {"raw_error": "error"}
 

@@ -13,12 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from loopscale.questions.axes.base import axis_of
 from loopscale.questions.until import in_reserve, question_hash
 from loopscale.stats.fitting import LEAST_VALUES
 from loopscale.stats.looks import LookSchedule
 from loopscale.stats.milestones import is_milestone, measure_of
 from loopscale.studies.axes import AnyCell, HasValues, cells_along, varied_along
-from loopscale.studies.held_out import UNSUITED, place_of_cell, tests_of_law
+from loopscale.studies.held_out import place_of_cell, tests_of_law
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class LawQuestion:
 
 def is_judged(law: Mapping[str, Any]) -> bool:
     """True if looks can judge the law."""
-    judged = law["along"] not in UNSUITED and not is_milestone(measure_of(law))
+    judged = not axis_of(law["along"]).not_held_out and not is_milestone(measure_of(law))
     return judged and law.get("theory") is not None
 
 

@@ -60,11 +60,18 @@ class LooksAtLaw:
     def last(self, label: str, settings: Mapping[str, Any]) -> LastLook | None:
         """The last look at the cells that share these settings; None before the first look.
 
-        Raises ValueError if the theory has no value, or if no form can be fitted.
+        Also None if looks do not judge these cells, if the theory has no value, or if no form can be fitted.
         """
-        question, schedule = self._questions[label], self._schedule
-        assert schedule
-        schedule = question.schedule(schedule)
+        if label not in self._questions:
+            return None
+        try:
+            return self._last(self._questions[label], settings)
+        except ValueError:  # `Course` notes a theory without a value
+            return None
+
+    def _last(self, question: LawQuestion, settings: Mapping[str, Any]) -> LastLook | None:
+        assert self._schedule
+        schedule = question.schedule(self._schedule)
         looks, course = self._looks(question, settings, schedule)
         if question.reserve:  # the second question of a law answers as soon as its cells have a look
             second = question.with_reserve
@@ -90,7 +97,7 @@ class LooksAtLaw:
     def _looks(
         self, question: LawQuestion, settings: Mapping[str, Any], schedule: LookSchedule
     ) -> tuple[LawLooks | None, tuple[float, ...]]:
-        """The looks that the runs allow, and the theory's values on the axis. Raises ValueError, as `last`."""
+        """The looks that the runs allow, and the theory's values on the axis. Raises ValueError."""
         asked = question.law
         cells = {cell.key: sorted(cell.runs, key=lambda run: run.seed or 0) for cell in self._results.cells}
         errors = [(place, [run[asked["of"]] for run in cells[key]]) for key, place in question.places.items()]

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from loopscale.analysis.recorded.results import CellResult, TrialResult
+from loopscale.questions.axes.base import axis_of
 from loopscale.stats.learning import Learnt
 from loopscale.stats.milestones import is_milestone
 
@@ -41,7 +42,7 @@ def steps_words(runs: Sequence[TrialResult], along: str = "") -> str:
     """
     counted = learnt(runs)
     longer = any(run.steps_factor > 1 for run in runs)
-    if not (counted.falling or longer) or along in ("training.steps", "prompts", "flops"):
+    if not (counted.falling or longer) or axis_of(along).is_training:
         return ""
     steps = sorted({int(run.settings["training.steps"]) for run in runs if "training.steps" in run.settings})
     if not steps:
