@@ -2,37 +2,19 @@
 
 import math
 import re
-from typing import NamedTuple
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from loopscale.contracts.members import under_test
 from loopscale.questions.axes.base import Array, LawAxis, Setting, axis_of
 from loopscale.questions.measures import CURVE_MEASURES
-from loopscale.training.trial import Trial
 
 TRAINED_LOOPS, EVALUATED_LOOPS, CURVE_POINTS = 3, 5, 4
 
 
-class PlantedCurve(NamedTuple):
-    """A curve of a net that is trained for 3 loops and evaluated for 5 loops."""
-
-    loops: NDArray[np.int64] = np.arange(1, EVALUATED_LOOPS + 1)
-    points: NDArray[np.int64] = np.arange(CURVE_POINTS)
-
-    def row(self, loop: int) -> int:
-        return loop - 1
-
-
-TRIAL = Trial.model_validate(
-    {
-        "task": {"kind": "linear_regression", "dim": 2, "points": CURVE_POINTS},
-        "model": {"kind": "looped", "width": 16, "heads": 2},
-        "training": {"loops": TRAINED_LOOPS, "steps": 20, "window": 1, "batch_size": 8},
-    }
-)
+LOOPS, SEEN = np.arange(1, EVALUATED_LOOPS + 1), np.arange(CURVE_POINTS)
+"""The curve of a net that is trained for 3 loops and evaluated for 5 loops."""
 PLANTED_GRID: Array = np.random.default_rng(0).uniform(0.1, 1, (EVALUATED_LOOPS, CURVE_POINTS))
 EVERY = pytest.mark.parametrize(
     "axis", [member() for member in under_test(LawAxis).values()], ids=lambda axis: axis.kind
@@ -84,18 +66,14 @@ def test_the_place_grows_with_each_factor_and_is_unknown_without_one(axis: LawAx
 
 
 @EVERY
-def test_a_plan_knows_the_places_of_a_trial(axis: LawAxis):
-    settings = {"training.loops": TRAINED_LOOPS, "training.steps": 20, "training.batch_size": 8}
-    value = (dict.fromkeys(axis.factors, 2) | settings).get
-    places = axis.planned(TRIAL, TRIAL.task, value)
-    assert list(places) == sorted(set(places))
-    assert all(0 < place < math.inf for place in places)
-    assert axis.curve or len(places) == 1
-    if axis.factors:
-        assert list(places) == [axis.place(value)]
+def test_a_plan_knows_the_places_of_a_curve_or_a_measure(axis: LawAxis):
     if axis.curve:
-        x, _ = axis.along_curve(PlantedCurve(), PLANTED_GRID, TRAINED_LOOPS, CURVE_MEASURES["error"])
-        assert list(places) == x.tolist()
+        places = axis.curve_places(TRAINED_LOOPS, SEEN.tolist())
+        x, _ = axis.along_curve(LOOPS, SEEN, PLANTED_GRID, TRAINED_LOOPS, CURVE_MEASURES["error"])
+        assert places == x.tolist() == sorted(set(places))
+        assert all(0 < place < math.inf for place in places)
+    elif axis.measured:
+        assert axis.place({axis.kind: 4e9}.get) == 4e9
 
 
 @EVERY
@@ -103,20 +81,19 @@ def test_a_plan_knows_the_places_of_a_trial(axis: LawAxis):
 def test_a_curve_has_a_value_at_every_place_that_later_loops_do_not_change(axis: LawAxis, of: str):
     if not axis.curve:
         with pytest.raises(NotImplementedError):
-            axis.along_curve(PlantedCurve(), PLANTED_GRID, TRAINED_LOOPS, CURVE_MEASURES[of])
+            axis.along_curve(LOOPS, SEEN, PLANTED_GRID, TRAINED_LOOPS, CURVE_MEASURES[of])
         return
-    x, y = axis.along_curve(PlantedCurve(), PLANTED_GRID, TRAINED_LOOPS, CURVE_MEASURES[of])
+    x, y = axis.along_curve(LOOPS, SEEN, PLANTED_GRID, TRAINED_LOOPS, CURVE_MEASURES[of])
     assert len(x) == len(y) > 1
     assert (np.diff(x) > 0).all()
     assert ((PLANTED_GRID.min() <= y) & (y <= PLANTED_GRID.max())).all()
-    later = np.where(np.arange(1, EVALUATED_LOOPS + 1)[:, None] > TRAINED_LOOPS, 9.0, PLANTED_GRID)
+    later = np.where(LOOPS[:, None] > TRAINED_LOOPS, 9.0, PLANTED_GRID)
     np.testing.assert_array_equal(
-        axis.along_curve(PlantedCurve(), later, TRAINED_LOOPS, CURVE_MEASURES[of]), (x, y)
+        axis.along_curve(LOOPS, SEEN, later, TRAINED_LOOPS, CURVE_MEASURES[of]), (x, y)
     )
-    nothing = PlantedCurve(np.arange(0), np.arange(0))
-    assert [
-        len(part) for part in axis.along_curve(nothing, np.empty((0, 0)), TRAINED_LOOPS, CURVE_MEASURES[of])
-    ] == [0, 0]
+    none = np.arange(0)
+    nothing = axis.along_curve(none, none, np.empty((0, 0)), TRAINED_LOOPS, CURVE_MEASURES[of])
+    assert [len(part) for part in nothing] == [0, 0]
 
 
 @EVERY

@@ -483,7 +483,7 @@ def _search_remarks(study: Study, workers: int) -> Iterator[str]:
 def _short_curves(study: Study, axis: LawAxis) -> int:
     """The number of cells whose curves have too few values for a verdict."""
     tasks, trials = study.tasks(), study.layout.trials
-    curves = [axis.planned(trial, tasks[key], trial.settings.get) for key, trial in trials.items()]
+    curves = [axis.curve_places(each.steps_per_prompt, tasks[key].seen) for key, each in trials.items()]
     return sum(len(curve) < ENOUGH_VALUES for curve in curves)
 
 
@@ -587,3 +587,25 @@ def _memory(study: Study, tensors: float, gpu_memory: float | None) -> Iterator[
             f"a trial takes {tensors + PROCESS_GIB:.3g} GiB, {PROCESS_GIB:g} of them its process, and "
             f"resources.memory is {resources.memory:g}: it would end out of memory"
         )
+
+
+@dataclass(frozen=True)
+class Price:
+    """The trials of a study, their FLOPs, and their hours one after the other."""
+
+    trials: int
+    """Tuning and replicates, without more replicates of `until: decided`."""
+    flops: Span
+    """Of training, with the pruning that the scheduler is expected to do."""
+    hours: Span
+
+
+def study_price(study: Study, speed: GivenRate) -> Price:
+    """The price of a study with one trial at a time. Raises Mistakes if the budget of a training has no steps."""
+    study = study.at_prices(Prices(speed=speed)) if study.unpriced else study
+    cells = cell_plans(study, speed)
+    trials = sum(cell.tuning + cell.replicates for cell in cells if not cell.in_reserve)
+    low, high = sum_of_trials(cells, [cell.seconds for cell in cells], pruned=True)
+    return Price(
+        trials, sum_of_trials(cells, [cell.flops for cell in cells], pruned=True), (low / 3600, high / 3600)
+    )

@@ -16,14 +16,13 @@ from typing import Any, Literal
 import numpy as np
 
 from loopscale.core.config import leaves
-from loopscale.foresight.covariates import Covariates
 from loopscale.foresight.learning_times import (
     ExpectedLearning,
     PlannedRuns,
     shipped_times,
 )
 from loopscale.foresight.noise import KnownNoise, Noise
-from loopscale.foresight.recipes import Recipe
+from loopscale.foresight.recipes import Covariates, Recipe
 from loopscale.questions.axes.base import LawAxis, axis_of
 from loopscale.questions.claim import ClaimSpec, SolverSide
 from loopscale.questions.law import LawSpec
@@ -48,6 +47,7 @@ from loopscale.studies.cells import Cell
 from loopscale.studies.held_out import setting_of_cell
 from loopscale.studies.spec import Study
 from loopscale.theory.prediction import missing_theory, predict
+from loopscale.training.cost import training_flops
 
 DRAWS = 2_000
 """Simulated studies of each question. The standard error of a chance is at most 1.1 %."""
@@ -394,16 +394,15 @@ def _power_of(plan: PlannedLaw | PlannedCurveLaw | PlannedClaim) -> Power:
 
 def _places(study: Study, axis: LawAxis, cells: Sequence[Cell]) -> tuple[float, ...]:
     """The values on the axis, ascending. Along a curve, those of the first cell."""
-    trials, tasks, shared = study.layout.trials, study.tasks(), study.layout.shared_settings
-
-    def planned(cell: Cell) -> Sequence[float]:
-        value = partial(setting_of_cell, cell, shared)
-        return axis.planned(trials[cell.key], tasks[cell.key], value)
-
+    trials, shared, first = study.layout.trials, study.layout.shared_settings, cells[0].key
     if axis.curve:
-        return tuple(planned(cells[0]))
-    places = [place for cell in cells for place in planned(cell)]
-    return tuple(sorted({float(place) for place in places if math.isfinite(place)}))
+        return tuple(axis.curve_places(trials[first].steps_per_prompt, study.task(first).seen))
+
+    def value(cell: Cell, name: str) -> object:
+        return training_flops(trials[cell.key]) if name == "flops" else setting_of_cell(cell, shared, name)
+
+    places = [axis.place(partial(value, cell)) for cell in cells]
+    return tuple(sorted({place for place in places if math.isfinite(place)}))
 
 
 def _no_verdict(study: Study, spec: LawSpec, x: Sequence[float]) -> str:

@@ -13,10 +13,9 @@ import numpy as np
 from loopscale.analysis.laws.law import samples
 from loopscale.analysis.recorded.load import load_results
 from loopscale.analysis.recorded.results import CellResult, Results, TrialResult
-from loopscale.foresight.covariates import Covariates
 from loopscale.foresight.learning_times import EMERGENCE_FILE, EmergenceTable, RecordedCell
 from loopscale.foresight.noise import MEASURES, NoiseRow, NoiseTable
-from loopscale.foresight.recipes import Recipe
+from loopscale.foresight.recipes import Covariates, Recipe
 from loopscale.questions.axes.base import LawAxis
 from loopscale.questions.runs import logs_by_seed
 from loopscale.records.stores.exported import ABOUT

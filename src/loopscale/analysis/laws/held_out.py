@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from loopscale.analysis.recorded.milestones import emergences
+from loopscale.analysis.recorded.learning import emergences
 from loopscale.analysis.recorded.results import CellResult, Results
 from loopscale.questions.axes.base import axis_of
 from loopscale.records.predictions import (

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from loopscale.analysis.recorded.axes import axis_name, cells_along, in_step, place_on_axis
-from loopscale.analysis.recorded.learning import NOT_LEARNT, on_plateau, steps_words
-from loopscale.analysis.recorded.milestones import passages
+from loopscale.analysis.recorded.learning import NOT_LEARNT, on_plateau, passages, steps_words
 from loopscale.analysis.recorded.results import CellResult, Results, TrialResult
 from loopscale.questions.axes.base import LawAxis, axis_of
 from loopscale.questions.measures import CURVE_MEASURES
@@ -251,17 +250,10 @@ def _laws(
         beside = in_step(results, along)
     laws = list[Law]()
     for (sample, _, look), fit in zip(entries, fits, strict=True):
-        course, verdict = Course.of(asked, of, fit, sample, look), None
-        at_look = bool(looks and looks.judge(sample.cell))
-        if look:
-            verdict = verdict_at_look(fit, look)
-        elif course.predicted is not None and looks and at_look:
-            verdict = Verdict("undecided", looks.first)
-        elif course.predicted is not None:
-            pooled_over = sum(other.shape == fit.shape for other in fits) if curve else 0
-            verdict = compare_rates(fit, course.predicted, pooled_over)
-        if not (at_look and verdict and verdict.word != "undecided"):  # a look does not withdraw a verdict
-            verdict = refusal(fit) or verdict
+        course = Course.of(asked, of, fit, sample, look)
+        first_look = looks.first if looks and looks.judge(sample.cell) else ""
+        pooled_over = sum(other.shape == fit.shape for other in fits) if curve else 0
+        verdict = _verdict(fit, course, look, first_look, pooled_over)
         notes = [course.problem or _censored_words(fit, of)]
         if plateau := on_plateau(sample.runs, of):
             notes += [] if verdict else [f"{NOT_LEARNT}: {plateau}"]
@@ -282,11 +274,29 @@ def _laws(
                 verdict=verdict,
                 note="; ".join(filter(None, notes)),
                 predictions=held_out.predicted(sample.cell) if held_out else (),
-                at_look=at_look,
+                at_look=bool(first_look),
                 trainings=tuple(sample.runs),
             )
         )
     return laws, unfitted
+
+
+def _verdict(
+    fit: LawFit, course: Course, look: "LastLook | None", first_look: str, pooled_over: int
+) -> Verdict | None:
+    """The verdict on a law whose runs have learnt; None without a theory, unless the values refuse all forms.
+
+    `first_look` are the replicates of the first look, in words; empty if no look judges the law.
+    """
+    verdict = None
+    if look:
+        verdict = verdict_at_look(fit, look)
+    elif course.predicted is not None:
+        early = Verdict("undecided", first_look) if first_look else None
+        verdict = early or compare_rates(fit, course.predicted, pooled_over)
+    if first_look and verdict and verdict.word != "undecided":  # a look does not withdraw a verdict
+        return verdict
+    return refusal(fit) or verdict
 
 
 def fit_sample(forms: Sequence[str], of: str, sample: Sample) -> LawFit:
@@ -438,5 +448,5 @@ def _curve_values(run: TrialResult, of: str, axis: LawAxis) -> tuple[Array, Arra
     curve, measure = run.curve, CURVE_MEASURES.get(of, CURVE_MEASURES["error"])
     noise = run["raw_error"] - run["excess"] if of == "excess" else 0.0
     grid = curve.raw if of in ("raw_error", "excess") else getattr(curve, measure.grid)
-    x, y = axis.along_curve(curve, grid, run.loop, measure)
+    x, y = axis.along_curve(curve.loops, curve.points, grid, run.loop, measure)
     return x, y - noise

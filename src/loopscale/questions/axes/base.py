@@ -5,32 +5,16 @@ A law runs along a numeric scientific setting, or along an axis of this family. 
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from loopscale.core.config import Family
-from loopscale.questions.measures import CurveMeasure
+from loopscale.questions.measures import CURVE_MEASURES, CurveMeasure
 
-if TYPE_CHECKING:  # a law of records needs no trial, and trials import torch
-    from loopscale.tasks.base import Task
-    from loopscale.training.trial import Trial
-
-Array = NDArray[np.float64]
-
-
-class ErrorCurve(Protocol):
-    """The curve of one run: errors after every loop and at every query."""
-
-    loops: NDArray[np.int64]
-    """The loops, layers or steps [loops]."""
-    points: NDArray[np.int64]
-    """The pairs seen before each query [points]."""
-
-    def row(self, loop: int) -> int:
-        """The row of a loop in grids [loops, points]."""
-        ...
+Array, Counts = NDArray[np.float64], NDArray[np.int64]
 
 
 class LawAxis(Family, package="loopscale.questions.axes"):
@@ -55,13 +39,10 @@ class LawAxis(Family, package="loopscale.questions.axes"):
     varied: ClassVar[tuple[str, ...]] = ()
     """The settings in which the cells of one law may differ. A text that ends with a dot stands for all numeric
     settings below. The study must vary a number of one of them."""
+    is_training: ClassVar[bool] = False
+    """True if a step along the axis is more training."""
     not_held_out: ClassVar[str] = ""
     """The reason why no value of the axis can be held out; empty if values can."""
-
-    @property
-    def is_training(self) -> bool:
-        """True if a step along the axis is more training. More steps are then no advice for the law."""
-        return False
 
     @property
     def rate_measure(self) -> str:
@@ -74,20 +55,24 @@ class LawAxis(Family, package="loopscale.questions.axes"):
         return whole | {path for path in numeric if path.startswith(self.varied)}
 
     def place(self, value: Callable[[str], object]) -> float:
-        """The place of a cell or run, from its settings by path; NaN if a factor is no number."""
-        return math.prod(map(as_number, map(value, self.factors))) if self.factors else math.nan
+        """The place of a cell or run, from its settings and measures by name; NaN if a factor is no number."""
+        return math.prod(as_number(value(name)) for name in self.factors or (self.kind,))
 
-    def planned(self, trial: "Trial", task: "Task", value: Callable[[str], object]) -> Sequence[float]:
-        """The places of a trial before its training: one place, or all places of its curve."""
-        return [self.place(value)]
+    def curve_places(self, trained: int, seen: Sequence[int]) -> list[float]:
+        """The places of a curve before its training, from the trained loops and the pairs before each query."""
+        loops, points = np.arange(1, trained + 1), np.array(seen)
+        grid = np.zeros((len(loops), len(points)))
+        return self.along_curve(loops, points, grid, len(loops), CURVE_MEASURES["error"])[0].tolist()
 
     def along_curve(
-        self, curve: ErrorCurve, grid: Array, trained: int, measure: CurveMeasure
+        self, loops: Counts, points: Counts, grid: Array, trained: int, measure: CurveMeasure
     ) -> tuple[Array, Array]:
         """The places of a run's curve, and the measure there.
 
         Parameters
         ----------
+        loops, points
+            The loops of the curve, and the pairs seen before each query, in ascending order.
         grid
             The values of the curve [loops, points].
         trained
@@ -101,10 +86,7 @@ class Setting(LawAxis):
 
     path: str
 
-    @property
-    def is_training(self) -> bool:
-        return self.path == "training.steps"
-
+    @override
     def place(self, value: Callable[[str], object]) -> float:
         return as_number(value(self.path))
 
@@ -121,4 +103,4 @@ def is_number(value: object) -> bool:
 
 def as_number(value: object) -> float:
     """A number as a float; NaN for anything else."""
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+    return float(value) if isinstance(value, int | float) and is_number(value) else math.nan

@@ -1,17 +1,10 @@
 """The pairs seen before the query: every run has a curve along them."""
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
-
 import numpy as np
 from typing_extensions import override
 
-from loopscale.questions.axes.base import Array, ErrorCurve, LawAxis
+from loopscale.questions.axes.base import Array, Counts, LawAxis
 from loopscale.questions.measures import CurveMeasure
-
-if TYPE_CHECKING:
-    from loopscale.tasks.base import Task
-    from loopscale.training.trial import Trial
 
 
 class Point(LawAxis, kind="point"):
@@ -24,13 +17,9 @@ class Point(LawAxis, kind="point"):
     not_held_out = "each run is a whole curve along point"
 
     @override
-    def planned(self, trial: "Trial", task: "Task", value: Callable[[str], object]) -> Sequence[float]:
-        return [float(seen) for seen in task.seen if seen > 0]
-
-    @override
     def along_curve(
-        self, curve: ErrorCurve, grid: Array, trained: int, measure: CurveMeasure
+        self, loops: Counts, points: Counts, grid: Array, trained: int, measure: CurveMeasure
     ) -> tuple[Array, Array]:
-        kept = curve.points > 0
-        row = grid[curve.row(trained)] if len(grid) else np.empty(0)
-        return curve.points[kept].astype(np.float64), row[kept]
+        kept = points > 0
+        row = grid[np.searchsorted(loops, min(trained, loops[-1]))] if len(loops) else np.empty(0)
+        return points[kept].astype(np.float64), row[kept]

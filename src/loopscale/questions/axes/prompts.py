@@ -1,7 +1,5 @@
 """The prompts that a net sees in training."""
 
-from typing_extensions import override
-
 from loopscale.questions.axes.base import LawAxis
 
 
@@ -10,10 +8,6 @@ class Prompts(LawAxis, kind="prompts"):
 
     title = "prompts seen in training (count)"
     logarithmic = True
+    is_training = True
     factors = ("training.steps", "training.batch_size")
     varied = ("training.steps", "training.flops", "training.seconds", "training.batch_size")
-
-    @property
-    @override
-    def is_training(self) -> bool:
-        return True
