@@ -45,7 +45,7 @@ def close(share: float, other: float, draws: int, other_draws: int = DRAWS) -> b
 
 def judge_law(x: Array, y: Array, group: np.ndarray, predicted: float = 1.0, form: str = "power") -> str:
     """The verdict of the analysis of a real study."""
-    return compare_rates(LawFit.of(FormFit.of(form, x, y, group)), predicted).word
+    return compare_rates(LawFit.of_form(FormFit.of(form, x, y, group)), predicted).word
 
 
 # The noise of earlier runs

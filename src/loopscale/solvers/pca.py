@@ -19,7 +19,8 @@ from loopscale.core.prompt import Batch
 from loopscale.solvers.base import Solver
 from loopscale.tasks.eigenvectors import Eigenvectors, leading
 
-Matrix, Vectors = Float64[Tensor, "batch dim dim"], Float64[Tensor, "batch k dim"]
+Matrix = Float64[Tensor, "batch dim dim"]
+Vectors = Float64[Tensor, "batch k dim"]
 Iterates = Float64[Tensor, "steps batch k dim"]
 
 

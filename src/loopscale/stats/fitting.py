@@ -482,7 +482,7 @@ class LawFit:
     """The number of runs that never pass a milestone."""
 
     @classmethod
-    def of(cls, fit: FormFit, alpha: float = ALPHA) -> "LawFit":
+    def of_form(cls, fit: FormFit, alpha: float = ALPHA) -> "LawFit":
         """The law of a fitted form, with the interval of level 1 - alpha."""
         best, means, data = fit.best, fit.best.means, fit.best.data
         low, high = fit.interval(alpha)

@@ -36,7 +36,7 @@ def runs(form: str, seed: int, noise: float = 0.05, replicates: int = 3):
 
 
 def fit_law(form: str, x: object, y: object, groups: object) -> LawFit:
-    return LawFit.of(FormFit.of(form, x, y, groups))
+    return LawFit.of_form(FormFit.of(form, x, y, groups))
 
 
 def rated(
@@ -181,7 +181,7 @@ def four_values(
     logs = np.log(errors) + scatter * rng.standard_normal(4)
     x, y = np.repeat([2.0, 4, 8, 16], replicates), np.repeat(logs, replicates)
     y = np.exp(y + noise * rng.standard_normal(len(y)))
-    return LawFit.of(best_form(["power", "exponential"], x, y, np.arange(len(y))))
+    return LawFit.of_form(best_form(["power", "exponential"], x, y, np.arange(len(y))))
 
 
 def refused(errors: Sequence[float], noise: float, scatter: float = 0.0, draws: int = 200) -> float:

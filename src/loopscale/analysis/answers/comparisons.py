@@ -251,9 +251,16 @@ def compare_studies(
         if of_pair and not math.isfinite(of_pair.half_width()):
             # The runs differ in nothing, and no other cell tells their noise.
             why = "the studies have the same runs"
-            labels = (known.first, known.second)
-            unknown = {"word": NO_INTERVAL, "why": why, "plateau": known.plateau, "alone": NO_INTERVAL}
-            known, of_pair = Comparison(*labels, known.ratio, **unknown), None
+            known = Comparison(
+                known.first,
+                known.second,
+                known.ratio,
+                word=NO_INTERVAL,
+                why=why,
+                plateau=known.plateau,
+                alone=NO_INTERVAL,
+            )
+            of_pair = None
         compared.append((known, of_pair))
     return _judged(compared)
 

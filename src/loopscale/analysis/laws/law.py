@@ -238,7 +238,7 @@ def _laws(
     for sample in samples(results, of, along, held_out.fitted if held_out else {}):
         try:
             look = looks.last(sample.cell, sample.settings) if looks else None
-            fit = LawFit.of(look.fit, look.alpha) if look else fit_sample(forms, of, sample)
+            fit = LawFit.of_form(look.fit, look.alpha) if look else fit_sample(forms, of, sample)
             entries.append((sample, fit, look))
         except ValueError as error:
             unfitted.append(Unfitted(of, along, sample.cell, str(error)))
@@ -302,7 +302,7 @@ def _verdict(
 def fit_sample(forms: Sequence[str], of: str, sample: Sample) -> LawFit:
     """The law of the best form. Raises ValueError if the observations determine no law."""
     if not sample.passages:
-        return LawFit.of(best_form(forms, sample.x, sample.y, sample.group))
+        return LawFit.of_form(best_form(forms, sample.x, sample.y, sample.group))
     from loopscale.analysis.laws.milestones import fit_passages  # few laws are of a milestone
 
     milestone = Milestone.parse(of)
