@@ -19,8 +19,8 @@ import numpy as np
 from scipy.stats import beta
 
 from loopscale.analysis.answers.noise import exported_studies, recorded_cells
-from loopscale.foresight.covariates import USUAL
 from loopscale.foresight.learning_times import EmergenceTable, PlannedRuns, RecordedCell
+from loopscale.foresight.recipes import USUAL
 
 DATA = Path(__file__).parents[1] / "notebooks" / "data"
 EDGES = (0.0, 0.2, 0.4, 0.6, 0.8, 0.95, 1.0)

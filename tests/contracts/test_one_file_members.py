@@ -16,6 +16,7 @@ MEMBERS = '''
 from loopscale.cluster.local import Local
 from loopscale.models.looped import Looped
 from loopscale.optimizers.muon import Muon
+from loopscale.questions.axes.base import LawAxis
 from loopscale.solvers.regression import LeastSquares
 from loopscale.stats.forms.power import Power
 from loopscale.studies.schedulers.median import MedianStopping
@@ -57,6 +58,26 @@ class OutsideBound(Bound, kind="outside_bound"):
         return 1 / self.loops
 
 
+class OutsideCourse(Bound, kind="outside_course"):
+    """1 / depth, along an axis from outside."""
+
+    claim = "="
+    of = "error"
+    source = "derived"
+    outside_axis: int = 1
+
+    def value(self) -> float:
+        return 1 / self.outside_axis
+
+
+class OutsideAxis(LawAxis, kind="outside_axis"):
+    """The loops of a whole training: T x steps."""
+
+    title = "loops of a training (count)"
+    factors = ("training.loops", "training.steps")
+    varied = factors
+
+
 class OutsideConstruction(Newton, kind="outside_construction"):
     """The construction of Newton's iteration under another name."""
 
@@ -90,6 +111,7 @@ evaluate: {loops: 4, prompts: 64}
 baselines: [outside_solver, {kind: construction, name: outside_construction}]
 laws:
   - {of: error, along: training.loops, form: outside_form, theory: outside_bound}
+  - {of: error, along: outside_axis, form: outside_form, theory: outside_course}
 """
 
 
@@ -144,6 +166,8 @@ def test_one_new_member_of_every_family_works_from_the_study_file_to_the_verdict
     text = page.read_text()
     assert "outside form" in text
     assert "outside_bound" in text
+    assert "Law: error along outside_axis" in text
+    assert "loops of a training (count)" in text
     assert any(word in text for word in ("agrees", "slower", "faster", "undecided", "not learnt"))
     assert ask("list", "--cluster", "here.yaml", "--json").strip().startswith("[")
 

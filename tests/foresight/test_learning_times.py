@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from loopscale.foresight.covariates import USUAL, Covariates
 from loopscale.foresight.learning_times import (
     ANY,
     EMERGENCE_FILE,
@@ -15,7 +14,7 @@ from loopscale.foresight.learning_times import (
     RecordedCell,
     shipped_times,
 )
-from loopscale.foresight.recipes import ANY_RECIPE, Recipe
+from loopscale.foresight.recipes import ANY_RECIPE, USUAL, Covariates, Recipe
 from loopscale.training.trial import Trial
 
 ADAM, MUON = Recipe("adam", "0.02"), Recipe("muon", "0.1")

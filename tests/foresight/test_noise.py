@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from loopscale.foresight.noise import ALONG_LOOP, ANY, Noise, NoiseRow, NoiseTable, pooled, shipped_noise
+from loopscale.foresight.noise import ANY, Noise, NoiseRow, NoiseTable, pooled, shipped_noise
+from loopscale.questions.axes.loop import Loop
 from loopscale.stats.power import ReplicateNoise
+
+ALONG_LOOP = Loop().rate_measure
 
 
 def row(sd: float, freedom: int, model: str = "looped", learnt: float = 1.0, gap: float = 0.0) -> NoiseRow:

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from loopscale.foresight.plan import START_SECONDS, Offer, plan_study
-from loopscale.foresight.price import study_price
+from loopscale.foresight.plan import START_SECONDS, Offer, plan_study, study_price
 from loopscale.pricing.speed import TRIAL_SECONDS, GivenRate
 from loopscale.studies.schedulers.base import Scheduler
 from loopscale.studies.spec import Study

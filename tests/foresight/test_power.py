@@ -7,13 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loopscale.analysis.laws.law import compare_rates, fit_law
+from loopscale.analysis.laws.law import compare_rates
 from loopscale.foresight.learning_times import RecordedCell
-from loopscale.foresight.noise import ALONG_LOOP, Noise, NoiseRow, NoiseTable
+from loopscale.foresight.noise import Noise, NoiseRow, NoiseTable
 from loopscale.foresight.power import QuestionPower, families, power_remarks, study_power
 from loopscale.foresight.recipes import Recipe
+from loopscale.questions.axes.loop import Loop
+from loopscale.stats.fitting import FormFit, LawFit
 from loopscale.stats.power import ReplicateNoise, percent, simulate_law
 from loopscale.studies.spec import Study
+
+ALONG_LOOP = Loop().rate_measure
 
 STUDIES = Path(__file__).parents[2] / "studies"
 LAW = {"of": "excess", "along": "task.points", "form": "power", "theory": "bayes_ridge"}
@@ -69,11 +73,10 @@ def test_the_chance_equals_the_share_of_verdicts_of_the_judging_code():
     (planned,) = study_power(study(replicates=8), noise(0.15))
     assert planned.power is not None
     values = np.array([8.0, 16, 32, 64])
-    rate = fit_law("power", values, _theory(values), np.arange(4)).rate
+    rate = FormFit.of("power", values, _theory(values), np.arange(4)).rate
 
     def judge(x: np.ndarray, y: np.ndarray, group: np.ndarray) -> str:
-        law = fit_law("power", x, y, group)
-        return compare_rates(law.rate, law.low, law.high, rate, len(law.x), min(law.runs)).word
+        return compare_rates(LawFit.of_form(FormFit.of("power", x, y, group)), rate).word
 
     means = np.log(_theory(values))
     exact = simulate_law(values, means, 8, ReplicateNoise(0.15), judge, draws=100)

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from loopscale.analysis.laws.law import compare_rates, fit_law
+from loopscale.analysis.laws.law import compare_rates
 from loopscale.stats.contrasts import ALPHA, Array, contrast, contrast_with_value
-from loopscale.stats.fitting import judge_rates
+from loopscale.stats.fitting import FormFit, LawFit, judge_rates
 from loopscale.stats.looks import LookSchedule, looks_at
 from loopscale.stats.power import (
     DRAWS,
@@ -45,8 +45,7 @@ def close(share: float, other: float, draws: int, other_draws: int = DRAWS) -> b
 
 def judge_law(x: Array, y: Array, group: np.ndarray, predicted: float = 1.0, form: str = "power") -> str:
     """The verdict of the analysis of a real study."""
-    law = fit_law(form, x, y, group)
-    return compare_rates(law.rate, law.low, law.high, predicted, len(law.x), min(law.runs), form=form).word
+    return compare_rates(LawFit.of_form(FormFit.of(form, x, y, group)), predicted).word
 
 
 # The noise of earlier runs

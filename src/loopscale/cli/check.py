@@ -16,6 +16,7 @@ CONTRACTS = {
     "Bound": ("bounds",),
     "Construction": ("constructions",),
     "Form": ("forms",),
+    "LawAxis": ("axes",),
     "Search": ("searches",),
     "Scheduler": ("schedulers",),
 }
@@ -57,7 +58,7 @@ def command(
     load(plugin)
     families = [next(each for each in plugins.families if issubclass(one, each)) for one in plugin.members]
     named = zip(families, plugin.members, strict=True)
-    kinds = [f"{family.__name__.lower()} {member.kind}" for family, member in named]
+    kinds = [f"{family.noun()} {member.kind}" for family, member in named]
     say(f"{plugin.text}: {', '.join(kinds)}")
     modules = dict.fromkeys(name for family in families for name in CONTRACTS.get(family.__name__, ()))
     if not modules:

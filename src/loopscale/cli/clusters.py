@@ -293,8 +293,7 @@ def _stop_trial(store: "types.Store", study: str, beginning: str, as_json: bool)
     """Ask the study's driver to end the trial whose key begins so."""
     from loopscale.notation.files import recorded_name
     from loopscale.records.model import OVER
-    from loopscale.records.stop_requests import request_stop
-    from loopscale.records.study_records import trial_named
+    from loopscale.records.study_records import request_stop, trial_named
 
     name = recorded_name(study)
     record = trial_named(store, name, beginning)

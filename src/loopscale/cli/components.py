@@ -72,7 +72,7 @@ def member_named(family: "type[types.Family]", kind: str) -> type[Any]:
     if member is None:
         from loopscale.notation.mistakes import one_of
 
-        raise UsageError(f"there is no {family.__name__.lower()} {kind!r}; {one_of(kind, family.choices())}")
+        raise UsageError(f"there is no {family.noun()} {kind!r}; {one_of(kind, family.choices())}")
     return member
 
 

@@ -97,8 +97,7 @@ def command(
     words: tuple[str, ...] = (study,)
     places = [f"--{name}={value}" for name, value in (("store", store), ("storage", storage)) if value]
     try:
-        from loopscale.records.stop_requests import withdraw_stop
-        from loopscale.records.study_records import trial_named
+        from loopscale.records.study_records import trial_named, withdraw_stop
         from loopscale.studies.spec import Study
 
         loaded = Study.load(study, changes)

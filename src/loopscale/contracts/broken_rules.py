@@ -37,7 +37,7 @@ def broken_rule(
     """A failed test in words. `parameters` are the values of the case, and `problem` is its exception."""
     member = _member(plugin, [*parameters], case)
     family = next(base for base in reversed(member.__mro__) if Family in base.__bases__)
-    named = f"{family.__name__.lower()} {member.kind}"
+    named = f"{family.noun()} {member.kind}"
     rule = test.removeprefix("test_").replace("_", " ")
     if fault := problem if isinstance(problem, PluginError) else fault_of_plugin(problem):
         place = fault.file if fault.line is None else f"{fault.file}:{fault.line}"

@@ -169,6 +169,7 @@ REMEDIES = {
 }
 """Module of the contract -> name of a test -> remedy."""
 MEMBERS_TO_COMPARE = {
+    "axes": "questions/axes/prompts.py",
     "bounds": "theory/bounds/newton.py",
     "constructions": "theory/constructions/newton.py",
     "forms": "stats/forms/power.py",

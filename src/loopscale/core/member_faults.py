@@ -25,7 +25,7 @@ def member_fault(member: type[Any], family: type[Any], source: bytes) -> Fault |
     """
     lines = class_lines(source, member.__name__)
     line = lines.get("", 1)
-    noun, name = family.__name__.lower(), member.__name__
+    noun, name = family.noun(), member.__name__
     if not (isinstance(member.kind, str) and KIND.fullmatch(member.kind)):
         return (
             line,

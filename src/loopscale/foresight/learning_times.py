@@ -2,19 +2,20 @@
 
 The table has a row for each task and model, over all studies of the project with records, with the fitted model of the
 step of emergence (`loopscale.stats.emergence_times`). If several recipes were recorded, each has a row too. All rows
-have the slopes of the dimension, the condition number and T over all records, see `loopscale.foresight.covariates`. The
+have the slopes of the dimension, the condition number and T over all records, see `loopscale.foresight.recipes`. The
 command `make noise` builds the table again.
 """
 
+import csv
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache, cached_property
 from importlib import resources
+from io import StringIO
+from typing import Any, TypeVar
 
-from loopscale.foresight.covariates import USUAL, Covariates
-from loopscale.foresight.csv_rows import read_rows, write_rows
-from loopscale.foresight.recipes import ANY_RECIPE, Recipe
+from loopscale.foresight.recipes import ANY_RECIPE, USUAL, Covariates, Recipe
 from loopscale.stats.emergence_times import Cell, EmergenceTimes, PlannedCell, fit_emergence_times
 from loopscale.stats.power import percent
 
@@ -346,3 +347,29 @@ def _own(recorded: Sequence[RecordedCell], task: str, model: str, recipe: Recipe
     """The recorded runs of a model on a task with a recipe, by the label of the cell."""
     kinds = task, model, recipe
     return {cell.label: cell.times for cell in recorded if (cell.task, cell.model, cell.recipe) == kinds}
+
+
+DIGITS = 4
+
+Row = TypeVar("Row")
+
+
+def read_rows(kind: type[Row], text: str) -> list[Row]:
+    """The rows of a CSV file. The names of its columns are the fields of `kind`."""
+    types: dict[str, Any] = {field.name: field.type for field in fields(kind)}  # pyright: ignore[reportArgumentType]
+    return [
+        kind(**{name: types[name](value) for name, value in line.items()})
+        for line in csv.DictReader(StringIO(text))
+    ]
+
+
+def write_rows(kind: type[Row], rows: Iterable[Row]) -> str:
+    """A CSV file of the rows, with `DIGITS` digits after the point."""
+    names = [field.name for field in fields(kind)]  # pyright: ignore[reportArgumentType]
+    lines = StringIO()
+    writer = csv.writer(lines, lineterminator="\n")
+    writer.writerow(names)
+    for row in rows:
+        values = [getattr(row, name) for name in names]
+        writer.writerow(round(value, DIGITS) if isinstance(value, float) else value for value in values)
+    return lines.getvalue()

@@ -11,15 +11,12 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import resources
 
-from loopscale.foresight.csv_rows import read_rows, write_rows
-from loopscale.foresight.learning_times import ANY, RecordedCell
+from loopscale.foresight.learning_times import ANY, RecordedCell, read_rows, write_rows
 from loopscale.stats.contrasts import PRIOR
 from loopscale.stats.milestones import EMERGED_AT, is_milestone
 from loopscale.stats.power import ReplicateNoise
 
 NOISE_FILE = "noise.csv"
-ALONG_LOOP, ALONG_POINT = "rate along loop", "rate along point"
-"""Measures: the relative standard deviation of the rate of a whole curve."""
 MEASURES = ("error", "error_last", "excess", "regret", "regret_last")
 SUBSTITUTES = {"raw_error": "error"}
 

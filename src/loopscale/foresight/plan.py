@@ -21,13 +21,13 @@ from loopscale.foresight.room import LEAST_EFFECT, StudyRoom, room_remarks, stud
 from loopscale.foresight.study_speed import measured_for
 from loopscale.pricing.speed import GivenRate, MeasuredSpeed, trial_cost
 from loopscale.pricing.training_budget import Prices, shape
-from loopscale.questions.law import CURVE_AXES, DERIVED_AXES
+from loopscale.questions.axes.base import LawAxis, Setting, axis_of
 from loopscale.questions.until import in_reserve
 from loopscale.stats.prediction import LEAST_FITTED
 from loopscale.studies.axes import numbers
 from loopscale.studies.cells import Cell
 from loopscale.studies.checks.until import concerned_cells
-from loopscale.studies.held_out import UNSUITED, held_out_tests, held_out_values
+from loopscale.studies.held_out import held_out_tests, held_out_values
 from loopscale.studies.spec import Study, cell_counts
 from loopscale.training.trial import Trial
 
@@ -465,13 +465,13 @@ def _search_remarks(study: Study, workers: int) -> Iterator[str]:
     if study.replicates == 1:
         yield "with one replicate there are no intervals"
     for law in study.laws:
-        values = numbers(study.cells(), law.along)
+        axis, values = axis_of(law.along), numbers(study.cells(), law.along)
         held_out = held_out_values(law.hold_out, sorted(values)) if law.hold_out else set[float]()
         fitted = len(values - held_out)
-        if law.along not in (*CURVE_AXES, *DERIVED_AXES) and fitted < ENOUGH_VALUES:
+        if isinstance(axis, Setting) and fitted < ENOUGH_VALUES:
             values_of_law = f"{fitted} {'fitted ' * bool(held_out)}values, {ENOUGH_VALUES} needed"
             yield f"the law of {law.measure} along {law.along} cannot be judged: {values_of_law}"
-        if law.along in CURVE_AXES and law.theory and (short := _short_curves(study, law.along)):
+        if axis.curve and law.theory and (short := _short_curves(study, axis)):
             cells = f"{short} of {len(study.layout.trials)} cells"
             few = f"with fewer than {ENOUGH_VALUES} values along {law.along}"
             yield f"the law of {law.measure} along {law.along} cannot be judged in {cells}, {few}"
@@ -480,14 +480,11 @@ def _search_remarks(study: Study, workers: int) -> Iterator[str]:
     yield from _pruning(study)
 
 
-def _short_curves(study: Study, along: str) -> int:
+def _short_curves(study: Study, axis: LawAxis) -> int:
     """The number of cells whose curves have too few values for a verdict."""
-    tasks = study.tasks()
-    lengths = (
-        trial.steps_per_prompt if along == "loop" else sum(seen > 0 for seen in tasks[key].seen)
-        for key, trial in study.layout.trials.items()
-    )
-    return sum(length < ENOUGH_VALUES for length in lengths)
+    tasks, trials = study.tasks(), study.layout.trials
+    curves = [axis.curve_places(each.steps_per_prompt, tasks[key].seen) for key, each in trials.items()]
+    return sum(len(curve) < ENOUGH_VALUES for curve in curves)
 
 
 def _excluded(study: Study, tuned: Sequence[Cell]) -> Iterator[str]:
@@ -525,7 +522,7 @@ def _untested(study: Study) -> Iterator[str]:
     """One sentence for the laws along an axis that no held-out value tests, with the reason or the remedy."""
     untested = defaultdict[str, list[str]](list)
     for law in study.laws:
-        if law.hold_out is None and law.along not in UNSUITED and law.along not in DERIVED_AXES:
+        if law.hold_out is None and isinstance(axis_of(law.along), Setting):
             untested[law.along].append(law.measure)
     for along, measures in untested.items():
         count = len(numbers(study.cells(), along))
@@ -590,3 +587,25 @@ def _memory(study: Study, tensors: float, gpu_memory: float | None) -> Iterator[
             f"a trial takes {tensors + PROCESS_GIB:.3g} GiB, {PROCESS_GIB:g} of them its process, and "
             f"resources.memory is {resources.memory:g}: it would end out of memory"
         )
+
+
+@dataclass(frozen=True)
+class Price:
+    """The trials of a study, their FLOPs, and their hours one after the other."""
+
+    trials: int
+    """Tuning and replicates, without more replicates of `until: decided`."""
+    flops: Span
+    """Of training, with the pruning that the scheduler is expected to do."""
+    hours: Span
+
+
+def study_price(study: Study, speed: GivenRate) -> Price:
+    """The price of a study with one trial at a time. Raises Mistakes if the budget of a training has no steps."""
+    study = study.at_prices(Prices(speed=speed)) if study.unpriced else study
+    cells = cell_plans(study, speed)
+    trials = sum(cell.tuning + cell.replicates for cell in cells if not cell.in_reserve)
+    low, high = sum_of_trials(cells, [cell.seconds for cell in cells], pruned=True)
+    return Price(
+        trials, sum_of_trials(cells, [cell.flops for cell in cells], pruned=True), (low / 3600, high / 3600)
+    )

@@ -10,22 +10,22 @@ have learnt, so it has fewer replicates in effect.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, Literal
 
 import numpy as np
 
 from loopscale.core.config import leaves
-from loopscale.foresight.covariates import Covariates
 from loopscale.foresight.learning_times import (
     ExpectedLearning,
     PlannedRuns,
     shipped_times,
 )
-from loopscale.foresight.noise import ALONG_LOOP, ALONG_POINT, KnownNoise, Noise
-from loopscale.foresight.recipes import Recipe
+from loopscale.foresight.noise import KnownNoise, Noise
+from loopscale.foresight.recipes import Covariates, Recipe
+from loopscale.questions.axes.base import LawAxis, axis_of
 from loopscale.questions.claim import ClaimSpec, SolverSide
-from loopscale.questions.law import CURVE_AXES, LawSpec
+from loopscale.questions.law import LawSpec
 from loopscale.stats.contrasts import half_widths
 from loopscale.stats.fitting import EFFICIENCY, LEAST_VALUES, Fit, clean
 from loopscale.stats.forms.base import Form, variants
@@ -44,13 +44,11 @@ from loopscale.stats.power import (
 )
 from loopscale.studies.axes import cells_along, varied_along
 from loopscale.studies.cells import Cell
-from loopscale.studies.held_out import place_of_cell
+from loopscale.studies.held_out import setting_of_cell
 from loopscale.studies.spec import Study
-from loopscale.tasks.base import Task
 from loopscale.theory.prediction import missing_theory, predict
 from loopscale.training.cost import training_flops
 
-FLOPS = "flops"
 DRAWS = 2_000
 """Simulated studies of each question. The standard error of a chance is at most 1.1 %."""
 SURE = 0.8
@@ -337,9 +335,10 @@ def _mean_noise(noises: Sequence[ReplicateNoise]) -> ReplicateNoise:
 
 
 def _law_powers(study: Study, spec: LawSpec, noise: Noise) -> Iterator[QuestionPower]:
-    if spec.along in CURVE_AXES:
+    axis = axis_of(spec.along)
+    if axis.curve:
         groups = {cell.label: [cell] for cell in study.cells()}
-    elif spec.along == FLOPS:
+    elif axis.measured:
         groups = {"": list(study.cells())}
     else:
         groups = cells_along(study.cells(), varied_along(study.cells(), spec.along))
@@ -349,32 +348,32 @@ def _law_powers(study: Study, spec: LawSpec, noise: Noise) -> Iterator[QuestionP
 
 def _law_power(study: Study, spec: LawSpec, cells: Sequence[Cell], noise: Noise) -> QuestionPower:
     first, trials, tasks = cells[0].key, study.layout.trials, study.tasks()
-    kinds, curve = (tasks[first].kind, trials[first].model.kind), spec.along in CURVE_AXES
+    kinds, axis = (tasks[first].kind, trials[first].model.kind), axis_of(spec.along)
     of_run = noise.find(*kinds, spec.measure)
-    x = _axis(study, spec.along, cells, tasks[first])
-    runs = study.replicates * (1 if curve else len(x))
+    x = _places(study, axis, cells)
+    runs = study.replicates * (1 if axis.curve else len(x))
     theory = str(spec.theory["kind"]) if spec.theory else ""
     chance, learning = _learning_of(study, cells, spec.measure, noise)
     question = QuestionPower(
         "law", f"{spec.measure} along {spec.along}", "", theory, runs, chance, of_run, learning
     )
     learnt = replace(of_run.noise, learnt=1.0)
-    if curve:
-        relative = noise.find(*kinds, ALONG_LOOP if spec.along == "loop" else ALONG_POINT)
+    if axis.curve:
+        relative = noise.find(*kinds, axis.rate_measure)
         question = replace(question, noise=relative)
     elif len(x) >= 2 and study.replicates > 1:
         form = _straight(_forms(spec))
         question = replace(question, half_width=_half_width(form, x, study.replicates, learnt.sd))
-    if why := _no_verdict(study, spec, x, curve):
+    if why := _no_verdict(study, spec, x):
         return replace(question, because=why)
     try:
         settings = dict(leaves(trials[first].settings | {"task": tasks[first].model_dump(mode="json")}))
         course = predict(spec.theory or {}, settings, spec.along, x, spec.measure)
-        form, predicted = _predicted(_forms(spec), x, course, curve)
+        form, predicted = _predicted(_forms(spec), x, course, axis.curve)
     except ValueError as problem:
         return replace(question, because=str(problem).splitlines()[0].partition("; its settings")[0])
     plan: PlannedLaw | PlannedCurveLaw
-    if curve:
+    if axis.curve:
         sd = abs(predicted) * question.noise.noise.total
         plan = PlannedCurveLaw(study.replicates, len(study.cells()), sd, predicted, predicted, form)
     else:
@@ -393,22 +392,20 @@ def _power_of(plan: PlannedLaw | PlannedCurveLaw | PlannedClaim) -> Power:
     return claim_power(plan, DRAWS) if isinstance(plan, PlannedClaim) else law_power(plan, DRAWS)
 
 
-def _axis(study: Study, along: str, cells: Sequence[Cell], task: Task) -> tuple[float, ...]:
-    """The values on the axis, ascending."""
-    trials = study.layout.trials
-    match along:
-        case "loop":
-            return tuple(map(float, range(1, trials[cells[0].key].steps_per_prompt + 1)))
-        case "point":
-            return tuple(float(seen) for seen in task.seen if seen > 0)
-        case "flops":
-            places = [training_flops(trials[cell.key]) for cell in cells]
-        case _:
-            places = [place_of_cell(cell, along, study.layout.shared_settings) for cell in cells]
-    return tuple(sorted({float(place) for place in places if math.isfinite(place)}))
+def _places(study: Study, axis: LawAxis, cells: Sequence[Cell]) -> tuple[float, ...]:
+    """The values on the axis, ascending. Along a curve, those of the first cell."""
+    trials, shared, first = study.layout.trials, study.layout.shared_settings, cells[0].key
+    if axis.curve:
+        return tuple(axis.curve_places(trials[first].steps_per_prompt, study.task(first).seen))
+
+    def value(cell: Cell, name: str) -> object:
+        return training_flops(trials[cell.key]) if name == "flops" else setting_of_cell(cell, shared, name)
+
+    places = [axis.place(partial(value, cell)) for cell in cells]
+    return tuple(sorted({place for place in places if math.isfinite(place)}))
 
 
-def _no_verdict(study: Study, spec: LawSpec, x: Sequence[float], curve: bool) -> str:
+def _no_verdict(study: Study, spec: LawSpec, x: Sequence[float]) -> str:
     """The reason if no data give the law a verdict; otherwise empty."""
     if spec.theory is None:
         return NO_THEORY

@@ -22,13 +22,13 @@ from loopscale.core.prompt import Batch
 from loopscale.core.seeds import stream
 from loopscale.evaluate import prompt_set
 from loopscale.models.architecture import LoopedArchitecture
+from loopscale.questions.axes.base import is_number
 from loopscale.questions.measures import CURVE_MEASURES
 from loopscale.regret import How, floor
 from loopscale.solvers.base import Solver
 from loopscale.solvers.prefixes import shared_prefixes
 from loopscale.stats.learning import LEAST_ROOM
 from loopscale.stats.power import percent
-from loopscale.studies.axes import is_number
 from loopscale.studies.cells import Cell, labels
 from loopscale.studies.spec import Study
 from loopscale.tasks.base import Task

@@ -200,7 +200,7 @@ def with_kind(family: type[Family], data: Any) -> Any:
         return data
     if isinstance(data, str):
         data = {"kind": data}
-    noun = family.__name__.lower()
+    noun = family.noun()
     if not is_tree(data) or "kind" not in data:
         known = one_of("", family.choices())
         raise ValueError(f"this {noun} is {quoted(data)} and has no kind; {known} as its kind")

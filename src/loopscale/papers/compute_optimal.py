@@ -15,7 +15,7 @@ from loopscale.analysis.notebook import Sentences, missing_figure, ready_figure
 from loopscale.analysis.recorded.axes import in_step, place_on_axis
 from loopscale.analysis.recorded.results import Results
 from loopscale.analysis.table import StyledTable
-from loopscale.studies.axes import FACTORS_OF_PROMPTS, PROMPTS
+from loopscale.questions.axes.base import axis_of
 
 BEST_PAIRS = 5
 """Rows of the table of best pairs, over the range of FLOPs that the cells spent."""
@@ -27,7 +27,7 @@ def study_surface(results: Results, x: str, z: str, of: str = "error") -> Surfac
     Raises ValueError if the cells differ in more than these axes, or if the study is too small for a surface.
     """
     axes = {x, z, *in_step(results, x), *in_step(results, z)}
-    axes |= set(FACTORS_OF_PROMPTS) if PROMPTS in (x, z) else set()
+    axes |= {*axis_of(x).factors, *axis_of(z).factors}
     others = sorted({path for cell in results.cells for path in cell.values} - axes)
     if others:
         raise ValueError(f"{results.name} varies {', '.join(others)} beside {x} and {z}: no single surface")

@@ -15,14 +15,6 @@ from loopscale.stats.milestones import KINDS, Unit, check_regret, measure_of
 from loopscale.theory.bounds.base import Bound
 
 FORMS, BOUNDS = tuple(Form.choices()), tuple(Bound.choices())
-CURVE_AXES = ("loop", "point")
-"""Axes of the curve that every trial records. A law may run along them as well as along a scientific axis."""
-DERIVED_AXES: dict[str, tuple[str, ...]] = {
-    "prompts": ("training.steps", "training.flops", "training.seconds", "training.batch_size"),
-    "flops": ("model.", "training."),
-}
-"""Axes that follow from settings: prompts seen in training, and FLOPs of training. The study must vary a numeric
-setting whose path begins with one of the texts."""
 
 
 def _theory(data: Any) -> Any:

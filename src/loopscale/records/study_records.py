@@ -3,6 +3,7 @@
 import json
 import math
 import statistics
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -295,3 +296,20 @@ def geometric_mean(errors: Sequence[float]) -> float:
     if len(errors) == 1:
         return errors[0]
     return statistics.geometric_mean(errors) if min(errors) > 0 else statistics.fmean(errors)
+
+
+def request_stop(store: Store, study: str, key: str) -> None:
+    """Ask the study's drivers, now and later, to end the trial. Raises StoreError."""
+    _write(store, study, key, time.strftime("%Y-%m-%d %H:%M:%S %z"))
+
+
+def withdraw_stop(store: Store, study: str, key: str) -> None:
+    """Let the study's next driver train the trial again. Raises StoreError."""
+    _write(store, study, key, "")
+
+
+def _write(store: Store, study: str, key: str, text: str) -> None:
+    parent = store.parent_run(study)
+    if parent is None:
+        raise no_records(store, study)
+    store.client.set_tag(parent.id, STOP + key, text, synchronous=True)

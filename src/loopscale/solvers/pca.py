@@ -19,38 +19,42 @@ from loopscale.core.prompt import Batch
 from loopscale.solvers.base import Solver
 from loopscale.tasks.eigenvectors import Eigenvectors, leading
 
+Matrix = Float64[Tensor, "batch dim dim"]
+Vectors = Float64[Tensor, "batch k dim"]
+Iterates = Float64[Tensor, "steps batch k dim"]
+
 
 class EigenvectorSolver(Solver):
     solves: ClassVar[type] = Eigenvectors
 
     @abstractmethod
-    def answers(
-        self, matrix: Float64[Tensor, "batch dim dim"], starts: Float64[Tensor, "batch k dim"], steps: int
-    ) -> Float64[Tensor, "steps batch k dim"]:
+    def answers(self, matrix: Matrix, starts: Vectors, steps: int) -> Iterates:
         """The eigenvectors of the matrix after 1, 2, ..., `steps` steps."""
 
     @override
-    def predict(self, batch: Batch, steps: int) -> Float64[Tensor, "steps batch k dim"]:
+    def predict(self, batch: Batch, steps: int) -> Iterates:
         problem = batch.to(batch.tokens.device, torch.float64).problem
         return self.answers(problem.covariance, problem.starts, steps)
 
 
-class PowerMethod(EigenvectorSolver, kind="power_method"):
-    """The power method with deflation, algorithm 1 of @he2024 in @liu2025slides.
-
-    After step τ every component has had τ iterations, one component after the other. A <- A - λ v v' with λ = |A v|
-    removes a finished component. The total is k τ products. The construction takes two layers for each product.
-    """
+class Iteration(EigenvectorSolver):
+    """A method whose error falls step by step."""
 
     @classmethod
     @override
     def stepwise(cls, problem: Any) -> tuple[Solver, ...]:
         return (cls(),) if isinstance(problem, Eigenvectors) else ()
 
+
+class PowerMethod(Iteration, kind="power_method"):
+    """The power method with deflation, algorithm 1 of @he2024 in @liu2025slides.
+
+    After step τ every component has had τ iterations, one component after the other. A <- A - λ v v' with λ = |A v|
+    removes a finished component. The total is k τ products. The construction takes two layers for each product.
+    """
+
     @override
-    def answers(
-        self, matrix: Float64[Tensor, "batch dim dim"], starts: Float64[Tensor, "batch k dim"], steps: int
-    ) -> Float64[Tensor, "steps batch k dim"]:
+    def answers(self, matrix: Matrix, starts: Vectors, steps: int) -> Iterates:
         deflated, vectors = matrix.expand(steps, *matrix.shape), []
         for start in starts.unbind(1):
             v = start.expand(steps, *start.shape)
@@ -65,26 +69,17 @@ class PowerMethod(EigenvectorSolver, kind="power_method"):
         return torch.stack(vectors, dim=2)
 
 
-class SubspaceIteration(EigenvectorSolver, kind="subspace_iteration"):
+class SubspaceIteration(Iteration, kind="subspace_iteration"):
     """Orthogonal iteration: V <- the orthonormal factor of A V [@golub2013, section 7.3.2].
 
     All components are updated at once. The first component is that of the power method.
     """
 
-    @classmethod
     @override
-    def stepwise(cls, problem: Any) -> tuple[Solver, ...]:
-        return (cls(),) if isinstance(problem, Eigenvectors) else ()
-
-    @override
-    def answers(
-        self, matrix: Float64[Tensor, "batch dim dim"], starts: Float64[Tensor, "batch k dim"], steps: int
-    ) -> Float64[Tensor, "steps batch k dim"]:
+    def answers(self, matrix: Matrix, starts: Vectors, steps: int) -> Iterates:
         return torch.stack(list(islice(self._iterates(matrix, starts), steps)))
 
-    def _iterates(
-        self, matrix: Float64[Tensor, "batch dim dim"], starts: Float64[Tensor, "batch k dim"]
-    ) -> Iterator[Float64[Tensor, "batch k dim"]]:
+    def _iterates(self, matrix: Matrix, starts: Vectors) -> Iterator[Vectors]:
         v = starts.mT
         while True:
             v = torch.linalg.qr(matrix @ v)[0]
@@ -99,9 +94,7 @@ class Eigendecomposition(EigenvectorSolver, kind="eigendecomposition"):
     """
 
     @override
-    def answers(
-        self, matrix: Float64[Tensor, "batch dim dim"], starts: Float64[Tensor, "batch k dim"], steps: int
-    ) -> Float64[Tensor, "steps batch k dim"]:
+    def answers(self, matrix: Matrix, starts: Vectors, steps: int) -> Iterates:
         return leading(matrix, starts.shape[1]).expand(steps, -1, -1, -1)
 
 

@@ -12,7 +12,7 @@ observation of the rate, with Student's t.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Literal, cast, get_args
@@ -439,6 +439,97 @@ def best_form(forms: Sequence[str], x: Any, y: Any, groups: Any) -> FormFit:
     if len(close) > 1:
         close = [replace(fit, held_out=fit.best.held_out()) for fit in close]
     return min(close, key=lambda fit: (fit.held_out or 0.0, fit.aicc))
+
+
+@dataclass(frozen=True)
+class LawFit:
+    """A law as the runs alone give it: the rate with its interval, and the values behind the rate."""
+
+    form: str
+    parameters: Mapping[str, float]
+    rate: float
+    """The exponent or rate, positive if the error falls."""
+    low: float | None
+    """The lower end of the 95 % interval of the rate."""
+    high: float | None
+    """The upper end of the 95 % interval of the rate."""
+    x: tuple[float, ...]
+    """The values of the axis."""
+    y: tuple[float, ...]
+    """The geometric mean of the runs at each x. Of a milestone, the median; NaN if more than half never pass."""
+    runs: tuple[int, ...]
+    """The number of runs at each x."""
+    halves: tuple[float, ...]
+    """Half the 95 % interval of log y at each x, from the pooled noise of the replicates. Empty without noise, for
+    whole curves, and for milestones."""
+    goodness: float
+    """The share of the variance of the mean log errors that the law explains; NaN for milestones."""
+    aicc: float
+    held_out: float | None
+    """The root mean square log error on the last quarter of the axis, from a fit to the rest. None if the choice of a
+    form did not need this error."""
+    excluded: int
+    """The number of observations left out: not finite, not positive, or at x <= 0 for a form with a logarithm."""
+    scatter: bool
+    """True if the values scatter about the law by more than the noise of the replicates."""
+    rates: tuple[float, ...]
+    """The rate of each curve, along `loop` and `point`."""
+    shape: Form
+    """The instance of the form."""
+    theta: tuple[float, ...]
+    """The parameters of the form, in the coordinate of the data."""
+    censored: int = 0
+    """The number of runs that never pass a milestone."""
+
+    @classmethod
+    def of_form(cls, fit: FormFit, alpha: float = ALPHA) -> "LawFit":
+        """The law of a fitted form, with the interval of level 1 - alpha."""
+        best, means, data = fit.best, fit.best.means, fit.best.data
+        low, high = fit.interval(alpha)
+        _, offset, length = best.form.coordinate(data.x)
+        variation = float(np.sum((means - means.mean()) ** 2)) or 1.0
+        return cls(
+            form=fit.form,
+            parameters=best.form.natural(best.theta, offset, length),
+            rate=best.rate,
+            low=low,
+            high=high,
+            x=tuple(np.unique(data.x).tolist()),
+            y=tuple(np.exp(means).tolist()),
+            runs=tuple(len(group) for group in data.at()),
+            halves=tuple(best.noise.half_width(len(group)) for group in data.at()) if best.noise else (),
+            goodness=1 - float(np.sum(best.off**2)) / variation,
+            aicc=fit.aicc,
+            held_out=fit.held_out,
+            excluded=data.excluded,
+            scatter=best.scatter() is not None,
+            rates=best.rates(),
+            shape=best.form,
+            theta=tuple(best.theta.tolist()),
+        )
+
+    @property
+    def log_axis(self) -> bool:
+        """True if the law is drawn on a logarithmic axis."""
+        return self.shape.log_axis
+
+    def value(self, x: Sequence[float] | Array) -> Array:
+        """The law's error at x."""
+        raw = self.shape.transform(np.asarray(x, dtype=np.float64))
+        _, low, length = self.shape.coordinate(np.asarray(self.x))
+        return np.exp(self.shape.value(np.array([self.theta]), (raw - low) / length)[0])
+
+
+def with_pooled_noise(fits: Sequence[LawFit]) -> list[LawFit]:
+    """Laws along curves. The noise of their rates is pooled over all laws of the same instance of a form."""
+    pooled = list[LawFit]()
+    for fit in fits:
+        noise = pool([np.array(other.rates) for other in fits if other.rates and other.shape == fit.shape])
+        if noise is not None and len(fit.rates) > 1:
+            half = noise.half_width(len(fit.rates))
+            fit = replace(fit, low=fit.rate - half, high=fit.rate + half)
+        pooled.append(fit)
+    return pooled
 
 
 @lru_cache(maxsize=256)

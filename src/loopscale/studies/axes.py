@@ -4,12 +4,8 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import combinations
 from typing import Any, Protocol, TypeVar
 
-from loopscale.notation.files import BUDGET_PATHS
+from loopscale.questions.axes.base import axis_of, is_number
 from loopscale.studies.cells import labels
-
-PROMPTS = "prompts"
-FACTORS_OF_PROMPTS = ("training.steps", "training.batch_size")
-"""The prompts seen in training are the product of these settings."""
 
 
 class HasValues(Protocol):
@@ -23,10 +19,6 @@ class HasValues(Protocol):
 
 
 AnyCell = TypeVar("AnyCell", bound=HasValues)
-
-
-def is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def numbers(cells: Sequence[HasValues], path: str) -> set[int | float]:
@@ -107,11 +99,7 @@ def cells_along(cells: Sequence[AnyCell], varied: Collection[str]) -> dict[str, 
 
 def varied_along(cells: Sequence[HasValues], along: str) -> set[str]:
     """The settings in which cells along one axis may differ."""
-    return {
-        along,
-        *in_step(cells, along),
-        *((*FACTORS_OF_PROMPTS, *BUDGET_PATHS) if along == PROMPTS else ()),
-    }
+    return {along, *in_step(cells, along), *axis_of(along).may_vary(numeric_settings(cells))}
 
 
 def labels_without(cells: Sequence[HasValues], without: Collection[str]) -> list[str]:

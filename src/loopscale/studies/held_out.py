@@ -8,29 +8,16 @@ law is fitted to all cells.
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from loopscale.questions.axes.base import Setting, axis_of
 from loopscale.stats.milestones import measure_of
 from loopscale.stats.prediction import LEAST_PREDICTING, why_not_judged
-from loopscale.studies.axes import (
-    FACTORS_OF_PROMPTS,
-    PROMPTS,
-    AnyCell,
-    HasValues,
-    cells_along,
-    is_number,
-    numbers,
-    varied_along,
-)
+from loopscale.studies.axes import AnyCell, HasValues, cells_along, numbers, varied_along
 
-UNSUITED = {
-    "loop": "each run is a whole curve along loop",
-    "point": "each run is a whole curve along point",
-    "flops": "the FLOPs of a cell may follow from its tuning",
-}
-"""Why nothing can be held out along these axes."""
 HoldOut = int | Sequence[int | float]
 """How many of the largest values are held out, or which values."""
 
@@ -76,7 +63,7 @@ def held_out_tests(
     """
     tests: dict[tuple[str, str, str], HeldOutTest] = {}
     for law in laws:
-        if law.get("hold_out") is None or law["along"] in UNSUITED:
+        if law.get("hold_out") is None or axis_of(law["along"]).not_held_out:
             continue
         for test in tests_of_law(law, cells, shared):
             tests.setdefault((test.of, test.along, test.label), test)
@@ -107,7 +94,7 @@ def held_out_values(hold_out: HoldOut, values: Sequence[float]) -> set[float]:
 
 def axis_values(cells: Sequence[HasValues], along: str, shared: Mapping[str, Any]) -> list[float]:
     """The values of the axis, in ascending order."""
-    if along != PROMPTS:
+    if isinstance(axis_of(along), Setting):
         return sorted(map(float, numbers(cells, along)))
     places = {place_of_cell(cell, along, shared) for cell in cells}
     return sorted(place for place in places if math.isfinite(place))
@@ -115,9 +102,12 @@ def axis_values(cells: Sequence[HasValues], along: str, shared: Mapping[str, Any
 
 def place_of_cell(cell: HasValues, along: str, shared: Mapping[str, Any]) -> float:
     """The value of a cell on the axis; NaN if the cell has no number there."""
-    paths = FACTORS_OF_PROMPTS if along == PROMPTS else (along,)
-    settings = [cell.values.get(path, shared.get(path)) for path in paths]
-    return math.prod(float(value) if is_number(value) else math.nan for value in settings)
+    return axis_of(along).place(partial(setting_of_cell, cell, shared))
+
+
+def setting_of_cell(cell: HasValues, shared: Mapping[str, Any], path: str) -> Any:
+    """A setting of a cell, which may come from outside its values; None without it."""
+    return cell.values.get(path, shared.get(path))
 
 
 def waits_for(tests: Sequence[HeldOutTest]) -> dict[str, set[str]]:

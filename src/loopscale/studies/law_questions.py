@@ -9,16 +9,20 @@ two is judged at half of the law's level.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from loopscale.questions.axes.base import axis_of
+from loopscale.questions.runs import CellOfRuns
 from loopscale.questions.until import in_reserve, question_hash
-from loopscale.stats.fitting import LEAST_VALUES
+from loopscale.stats.fitting import LEAST_VALUES, rate_of_course
+from loopscale.stats.law_looks import LawLooks, law_looks
 from loopscale.stats.looks import LookSchedule
 from loopscale.stats.milestones import is_milestone, measure_of
 from loopscale.studies.axes import AnyCell, HasValues, cells_along, varied_along
-from loopscale.studies.held_out import UNSUITED, place_of_cell, tests_of_law
+from loopscale.studies.held_out import place_of_cell, tests_of_law
+from loopscale.theory.prediction import predict
 
 
 @dataclass(frozen=True)
@@ -69,10 +73,32 @@ class LawQuestion:
         """The looks at this question. Two questions of one law share its level."""
         return replace(schedule, parts=2 * schedule.parts) if self.reserve else schedule
 
+    def errors(self, cells: Iterable[CellOfRuns]) -> dict[str, list[float]]:
+        """The measure of the runs of each fitted cell, in the order of their seeds, by the cell's key."""
+        runs = {cell.key: sorted(cell.runs, key=lambda run: run.seed or 0) for cell in cells}
+        return {key: [run[self.law["of"]] for run in runs[key]] for key in self.places}
+
+    def course(self, settings: Mapping[str, Any]) -> tuple[float, ...]:
+        """The theory's value at each place of the axis, in a trial of these settings. Raises ValueError."""
+        return tuple(predict(self.law["theory"], settings, self.law["along"], self.x, self.law["of"]))
+
+    def looks(
+        self, errors: Mapping[str, Sequence[float]], course: tuple[float, ...], schedule: LookSchedule
+    ) -> LawLooks | None:
+        """The looks that the errors allow; None before the first look. Raises ValueError if no form can be fitted.
+
+        A running study and its report judge a law by these looks.
+        """
+        cells = [(self.places[key], list(values)) for key, values in errors.items()]
+        schedule = self.schedule(schedule)
+        return law_looks(
+            self.law["form"], cells, schedule, lambda fit: rate_of_course(fit.form, self.x, course)
+        )
+
 
 def is_judged(law: Mapping[str, Any]) -> bool:
     """True if looks can judge the law."""
-    judged = law["along"] not in UNSUITED and not is_milestone(measure_of(law))
+    judged = not axis_of(law["along"]).not_held_out and not is_milestone(measure_of(law))
     return judged and law.get("theory") is not None
 
 

@@ -11,9 +11,12 @@ from loopscale.analysis.answers.noise import exported_studies, noise_rows, noise
 from loopscale.analysis.recorded.load import load_results
 from loopscale.foresight.learning_times import EmergenceTable
 from loopscale.foresight.learning_times import shipped_times as known_times
-from loopscale.foresight.noise import ALONG_LOOP, NoiseTable, shipped_noise
+from loopscale.foresight.noise import NoiseTable, shipped_noise
+from loopscale.questions.axes.loop import Loop
 from loopscale.records.stores.opening import open_store
 from loopscale.stats.contrasts import pool
+
+ALONG_LOOP = Loop().rate_measure
 
 DATA = Path(__file__).parents[3] / "notebooks/data"
 

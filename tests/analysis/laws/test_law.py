@@ -1,7 +1,6 @@
 """Laws of a study: the choice among forms, and intervals that pool the noise of several laws."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,15 +10,13 @@ from loopscale.analysis.laws.law import (
     Law,
     comparable,
     compare_rates,
-    fit_best_form,
-    fit_law,
     predict,
+    refusal,
     study_laws,
-    with_pooled_noise,
-    with_refusal,
 )
 from loopscale.analysis.laws.words import law_line
-from loopscale.stats.forms.base import Form
+from loopscale.stats.fitting import FormFit, LawFit, best_form, with_pooled_noise
+from loopscale.stats.forms.base import Form, variants
 from tests.analysis.planted import Planted
 
 X = np.array([1.0, 2, 3, 4, 6, 8, 12, 16])
@@ -38,6 +35,42 @@ def runs(form: str, seed: int, noise: float = 0.05, replicates: int = 3):
     return x, LAWS[form][0](x) * np.exp(noise * np.random.default_rng(seed).standard_normal(len(x)))
 
 
+def fit_law(form: str, x: object, y: object, groups: object) -> LawFit:
+    return LawFit.of_form(FormFit.of(form, x, y, groups))
+
+
+def rated(
+    low: float | None,
+    high: float | None,
+    rate: float = 1.0,
+    values: int = 6,
+    runs: int = 3,
+    form: str = "power",
+) -> LawFit:
+    """A fitted law with this rate and this interval."""
+    x = tuple(np.arange(1.0, values + 1))
+    shape = variants(form)[0]
+    return LawFit(
+        form,
+        {},
+        rate,
+        low,
+        high,
+        x,
+        x,
+        (runs,) * values,
+        (),
+        1.0,
+        0.0,
+        None,
+        0,
+        False,
+        (),
+        shape,
+        (0.0, rate),
+    )
+
+
 @EACH
 def test_a_law_without_noise_is_fitted_exactly(form):
     law = fit_law(form, X, LAWS[form][0](X), np.arange(len(X)))
@@ -48,7 +81,7 @@ def test_a_law_without_noise_is_fitted_exactly(form):
 @EACH
 def test_the_form_that_was_planted_is_chosen_among_all(form):
     x, y = runs(form, seed=3, noise=0.01)
-    assert fit_best_form(list(LAWS), x, y, np.arange(len(x))).form == form
+    assert best_form(list(LAWS), x, y, np.arange(len(x))).form == form
 
 
 def coverage(form: str, simulations: int, each: int) -> float:
@@ -142,18 +175,18 @@ def test_a_planted_rate_gets_its_verdict(rate, word):
 
 def four_values(
     errors: Sequence[float], seed: int, noise: float, scatter: float = 0.0, replicates: int = 3
-) -> Law:
+) -> LawFit:
     """The best law through four values over a factor of 8, with noise of runs and a scatter of the values."""
     rng = np.random.default_rng(seed)
     logs = np.log(errors) + scatter * rng.standard_normal(4)
     x, y = np.repeat([2.0, 4, 8, 16], replicates), np.repeat(logs, replicates)
     y = np.exp(y + noise * rng.standard_normal(len(y)))
-    return with_refusal(fit_best_form(["power", "exponential"], x, y, np.arange(len(y))))
+    return LawFit.of_form(best_form(["power", "exponential"], x, y, np.arange(len(y))))
 
 
 def refused(errors: Sequence[float], noise: float, scatter: float = 0.0, draws: int = 200) -> float:
     laws = [four_values(errors, seed, noise, scatter) for seed in range(draws)]
-    return sum(law.verdict is not None for law in laws) / draws
+    return sum(refusal(law) is not None for law in laws) / draws
 
 
 def test_a_u_shape_is_no_law_and_a_descent_is_one():
@@ -174,7 +207,8 @@ def test_a_steep_law_whose_cells_were_tuned_apart_is_no_refused_law():
 
 
 def test_a_refused_law_has_its_reason_in_the_line_and_the_sentence():
-    law = replace(four_values([0.52, 0.22, 0.14, 0.26], 0, 0.05), of="error", along="training.loops")
+    fit = four_values([0.52, 0.22, 0.14, 0.26], 0, 0.05)
+    law = Law(**vars(fit), of="error", along="training.loops", verdict=refusal(fit))
     assert law.verdict is not None
     assert law.verdict.word == "no law"
     first, why, _ = law_line(law).split("\n")
@@ -261,7 +295,7 @@ def test_the_regret_of_the_last_query_is_a_share_of_the_variance_of_the_target()
     ],
 )
 def test_the_verdict_follows_from_where_the_interval_lies(low, high, word):
-    assert compare_rates((low + high) / 2, low, high, 1.0, values=6, runs=3).word == word
+    assert compare_rates(rated(low, high, (low + high) / 2), 1.0).word == word
 
 
 def test_the_margin_is_a_tenth_of_the_slope_and_at_least_a_tenth():
@@ -276,23 +310,23 @@ def test_the_margin_of_a_rate_per_step_is_a_tenth_of_the_rate_however_small():
     assert margin(0.007) == pytest.approx(0.0007)
     assert margin(0.0) == 0.1
     words = [
-        compare_rates(0.05, 0.031, 0.066, 0.007, 6, 3, form=form).word for form in ("exponential", "power")
+        compare_rates(rated(0.031, 0.066, 0.05, form=form), 0.007).word for form in ("exponential", "power")
     ]
     assert words == ["faster", "agrees"]
 
 
 def test_under_four_values_nothing_is_decided():
-    verdict = compare_rates(1.0, 0.99, 1.01, 1.0, values=3, runs=9)
+    verdict = compare_rates(rated(0.99, 1.01, values=3, runs=9), 1.0)
     assert (verdict.word, verdict.values) == ("undecided", 4)
 
 
 def test_one_replicate_decides_nothing_and_the_verdict_asks_for_two():
-    verdict = compare_rates(1.0, None, None, 1.0, values=6, runs=1)
+    verdict = compare_rates(rated(None, None, runs=1), 1.0)
     assert (verdict.word, verdict.replicates) == ("undecided", 2)
 
 
 def test_the_replicates_that_decide_bring_the_interval_below_twice_the_margin():
-    verdict = compare_rates(1.0, 0.6, 1.4, 1.0, values=4, runs=3)
+    verdict = compare_rates(rated(0.6, 1.4, values=4), 1.0)
     assert verdict.replicates is not None
     assert verdict.values == 64
     # four times narrower: sixteen times the replicates, a little fewer since Student's t shrinks too
@@ -301,7 +335,7 @@ def test_the_replicates_that_decide_bring_the_interval_below_twice_the_margin():
 
 
 def test_an_unbounded_rate_asks_for_a_longer_axis():
-    verdict = compare_rates(1.0, 0.6, float("inf"), 1.0, values=4, runs=3)
+    verdict = compare_rates(rated(0.6, float("inf"), values=4), 1.0)
     assert verdict.word == "undecided"
     assert "longer axis" in verdict.because
 
@@ -310,14 +344,14 @@ def test_an_unbounded_rate_asks_for_a_longer_axis():
     ("predicted", "low", "high", "flat"), [(0.05, -0.02, 0.1, True), (0.05, 0.01, 0.1, False)]
 )
 def test_an_agreement_says_if_a_flat_line_would_agree_too(predicted, low, high, flat):
-    verdict = compare_rates((low + high) / 2, low, high, predicted, values=6, runs=3)
+    verdict = compare_rates(rated(low, high, (low + high) / 2), predicted)
     assert verdict.word == "agrees"
     assert verdict.flat is flat
     assert ("a flat line would agree as well" in verdict.because) is flat
 
 
 def test_a_verdict_on_curves_asks_for_no_more_values_because_each_run_has_them_all():
-    verdict = compare_rates(1.0, 0.6, 1.4, 1.0, values=4, runs=3, curves=2)
+    verdict = compare_rates(rated(0.6, 1.4, values=4), 1.0, curves=2)
     assert verdict.values is None
     assert "values" not in verdict.because
     assert verdict.replicates is not None
@@ -326,6 +360,6 @@ def test_a_verdict_on_curves_asks_for_no_more_values_because_each_run_has_them_a
 
 
 def test_more_than_1000_replicates_are_not_named():
-    verdict = compare_rates(1.0, -30.0, 30.0, 1.0, values=4, runs=3)
+    verdict = compare_rates(rated(-30.0, 30.0, values=4), 1.0)
     assert (verdict.word, verdict.replicates, verdict.values) == ("undecided", None, None)
     assert "over 1000 replicates" in verdict.because

@@ -36,10 +36,11 @@ from loopscale.stats.contrasts import (
     deciding_replicates,
     why_none,
 )
-from loopscale.stats.multiplicity import ClaimVerdict, judge_claims
+from loopscale.stats.multiplicity import judge_claims
 from loopscale.stats.verdict_rule import DIFFERENCE
 
 Word = Literal["less", "more", "level", "undecided", "not learnt", "no interval", "no answer"]
+NO_INTERVAL: Literal["no interval"] = "no interval"
 READERS_WORDS = {"less": "better", "more": "worse"}
 """Verdicts on the first error beside the second, as readers say them."""
 
@@ -127,80 +128,42 @@ class Comparison:
         return f"{self.ratio:.3g} (95 % interval {self.low:.3g} to {self.high:.3g})"
 
 
-@dataclass(frozen=True)
-class _Groups:
-    """Two groups of runs, or a group and a value, before the verdict."""
-
-    labels: tuple[str, str]
-    contrast: Contrast | None = None
-    ratio: float | None = None
-    """The ratio of the geometric means; None if one of the two has no answer yet."""
-    why: str = ""
-    """The reason if there is no contrast."""
-    plateau: str = ""
-    """The runs on the plateau, in words."""
-
-    @classmethod
-    def of_rows(
-        cls,
-        labels: tuple[str, str],
-        compared: Contrast | None,
-        rows: Sequence[np.ndarray],
-        runs: Sequence[TrialResult],
-        of: str = "error",
-    ) -> "_Groups":
-        """The groups of two rows of logs, or of one row relative to a value."""
-        plateau = on_plateau(runs, of)
-        if compared is not None:
-            return cls(labels, compared, compared.ratio()[0], plateau=plateau)
-        means = [mean(row) for row in rows]
-        difference = means[0] - (means[1] if len(means) > 1 else 0.0)
-        ratio = None if math.isnan(difference) else float(np.exp(difference))
-        return cls(labels, None, ratio, why_none(*rows) or "the noise is not known", plateau)
-
-    @classmethod
-    def of_pair(
-        cls, logs: np.ndarray, pair: tuple[CellResult, CellResult], places: tuple[int, int], of: str = "error"
-    ) -> "_Groups":
-        """The groups of two cells, whose logs are the rows `places`."""
-        first, second = pair
-        rows = logs[list(places)]
-        if not (~np.isnan(rows)).any(axis=1).all():
-            return cls((first.label, second.label))
-        runs = (*first.runs, *second.runs)
-        return cls.of_rows((first.label, second.label), contrast(logs, *places), tuple(rows), runs, of)
-
-    def comparison(self, verdict: ClaimVerdict, family: int) -> Comparison:
-        """The comparison with a verdict as one of `family` comparisons."""
-        if self.ratio is None:
-            return Comparison(*self.labels, family=family)
-        if self.contrast is None:
-            known = Comparison(
-                *self.labels, self.ratio, word="no interval", why=self.why, alone="no interval"
-            )
-        else:
-            ratio, low, high = self.contrast.ratio()
-            needed = None
-            if verdict.verdict == "undecided":
-                # The strictest level of the correction holds for all results of the other comparisons.
-                needed = deciding_replicates(self.contrast, level=1 - ALPHA / family)
-            known = Comparison(
-                *self.labels,
-                ratio,
-                low,
-                high,
-                verdict.verdict,
-                self.contrast.seeds,
-                needed,
-                alone=verdict.alone,
-                adjusted_p=verdict.adjusted_p,
-            )
-        if self.plateau:
-            known = replace(known, word="not learnt", replicates=None, plateau=self.plateau)
-        return replace(known, family=family)
+_Compared = tuple[Comparison, Contrast | None]
+"""A comparison without its verdict, and its contrast."""
 
 
-def _judged(groups: Sequence[_Groups], unlisted: int = 0) -> list[Comparison]:
+def _compared(
+    labels: tuple[str, str],
+    compared: Contrast | None,
+    rows: Sequence[np.ndarray],
+    runs: Sequence[TrialResult],
+    of: str = "error",
+) -> _Compared:
+    """The comparison of two rows of logs, or of one row relative to a value."""
+    plateau = on_plateau(runs, of)
+    if compared is not None:
+        known = Comparison(*labels, *compared.ratio(), seeds=compared.seeds, plateau=plateau)
+        return known, compared
+    means = [mean(row) for row in rows]
+    difference = means[0] - (means[1] if len(means) > 1 else 0.0)
+    if math.isnan(difference):
+        return Comparison(*labels), None
+    why = why_none(*rows) or "the noise is not known"
+    ratio = float(np.exp(difference))
+    return Comparison(*labels, ratio, word=NO_INTERVAL, why=why, plateau=plateau, alone=NO_INTERVAL), None
+
+
+def _compared_cells(
+    logs: np.ndarray, first: CellResult, second: CellResult, places: tuple[int, int], of: str = "error"
+) -> _Compared:
+    """The comparison of two cells, whose logs are the rows `places`."""
+    labels, rows = (first.label, second.label), logs[list(places)]
+    if not (~np.isnan(rows)).any(axis=1).all():
+        return Comparison(*labels), None
+    return _compared(labels, contrast(logs, *places), tuple(rows), (*first.runs, *second.runs), of)
+
+
+def _judged(compared: Sequence[_Compared], unlisted: int = 0) -> list[Comparison]:
     """The verdicts of the comparisons of one table, as one family.
 
     Parameters
@@ -208,9 +171,22 @@ def _judged(groups: Sequence[_Groups], unlisted: int = 0) -> list[Comparison]:
     unlisted
         The number of comparisons that the data could have chosen for the table, but have not.
     """
-    family = len(groups) + unlisted
-    verdicts = judge_claims([each.contrast for each in groups], [DIFFERENCE] * len(groups), unlisted=unlisted)
-    return [each.comparison(verdict, family) for each, verdict in zip(groups, verdicts, strict=True)]
+    family = len(compared) + unlisted
+    contrasts = [of_pair for _, of_pair in compared]
+    verdicts = judge_claims(contrasts, [DIFFERENCE] * len(compared), unlisted=unlisted)
+    judged = list[Comparison]()
+    for (known, of_pair), verdict in zip(compared, verdicts, strict=True):
+        needed = None
+        if of_pair and verdict.verdict == "undecided":
+            # The strictest level of the correction holds for all results of the other comparisons.
+            needed = deciding_replicates(of_pair, level=1 - ALPHA / family)
+        if of_pair:
+            words = {"word": verdict.verdict, "alone": verdict.alone, "adjusted_p": verdict.adjusted_p}
+            known = replace(known, **words, replicates=needed)
+        if known.plateau:
+            known = replace(known, word="not learnt", replicates=None)
+        judged.append(replace(known, family=family))
+    return judged
 
 
 def correction_notes(comparisons: Iterable[Comparison], of_pairs: bool = False) -> list[str]:
@@ -239,17 +215,17 @@ def compare_with_lowest(results: Results) -> dict[str, Comparison]:
     The cell of lowest error has no comparison. The family is all pairs of cells of the same task, because any cell
     could have been the lowest.
     """
-    logs, groups, pairs = results.logs(), dict[str, _Groups](), 0
+    logs, compared, pairs = results.logs(), dict[str, _Compared](), 0
     for cells in results.tasks.values():
         lowest = lowest_first(cells)[0]
         pairs += len(cells) * (len(cells) - 1) // 2
-        groups |= {
-            cell.key: _Groups.of_pair(logs, (cell, lowest), (cell.index, lowest.index))
+        compared |= {
+            cell.key: _compared_cells(logs, cell, lowest, (cell.index, lowest.index))
             for cell in cells
             if cell is not lowest
         }
-    judged = _judged(list(groups.values()), unlisted=pairs - len(groups))
-    return dict(zip(groups, judged, strict=True))
+    judged = _judged(list(compared.values()), unlisted=pairs - len(compared))
+    return dict(zip(compared, judged, strict=True))
 
 
 def lowest_first(cells: Iterable[CellResult]) -> list[CellResult]:
@@ -268,15 +244,25 @@ def compare_studies(
     cells = {_identity(cell, of): cell for study in results for cell in study.cells}
     logs = logs_by_seed(list(cells.values()), lambda _, run: run[of] if run[of] > 0 else math.nan)
     places = {identity: place for place, identity in enumerate(cells)}
-    groups = list[_Groups]()
+    compared = list[_Compared]()
     for first, second in pairs:
         rows = places[_identity(first, of)], places[_identity(second, of)]
-        group = _Groups.of_pair(logs, (first, second), rows, of)
-        if group.contrast and not math.isfinite(group.contrast.half_width()):
+        known, of_pair = _compared_cells(logs, first, second, rows, of)
+        if of_pair and not math.isfinite(of_pair.half_width()):
             # The runs differ in nothing, and no other cell tells their noise.
-            group = replace(group, contrast=None, why="the studies have the same runs")
-        groups.append(group)
-    return _judged(groups)
+            why = "the studies have the same runs"
+            known = Comparison(
+                known.first,
+                known.second,
+                known.ratio,
+                word=NO_INTERVAL,
+                why=why,
+                plateau=known.plateau,
+                alone=NO_INTERVAL,
+            )
+            of_pair = None
+        compared.append((known, of_pair))
+    return _judged(compared)
 
 
 def compare_with_baselines(
@@ -292,9 +278,11 @@ def compare_with_baselines(
     return _judged([_beside_baseline(results, *row) for row in rows])
 
 
-def _beside_baseline(results: Results, cell: CellResult, baseline: TrialResult, step: int | None) -> _Groups:
+def _beside_baseline(
+    results: Results, cell: CellResult, baseline: TrialResult, step: int | None
+) -> _Compared:
     if not cell.runs:
-        return _Groups((cell.label, baseline.solver))
+        return Comparison(cell.label, baseline.solver), None
     steps = step or cell.runs[0].loop
     beyond = step is not None and step > cell.runs[0].loop
 
@@ -307,10 +295,10 @@ def _beside_baseline(results: Results, cell: CellResult, baseline: TrialResult, 
     value = baseline_error(baseline, steps)
     labels = (cell.label, f"{baseline.solver} after {steps} steps")
     if not (math.isfinite(value) and value > 0):
-        return _Groups(labels)
+        return Comparison(*labels), None
     logs = results.logs() if step is None else results.table_by_seed(error)
     compared = contrast_with_value(logs, cell.index, value)
-    return _Groups.of_rows(labels, compared, (logs[cell.index] - math.log(value),), cell.runs)
+    return _compared(labels, compared, (logs[cell.index] - math.log(value),), cell.runs)
 
 
 def ratios_to_solver(results: Results, solver: str) -> pd.DataFrame:

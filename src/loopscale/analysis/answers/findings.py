@@ -19,12 +19,12 @@ from loopscale.analysis.answers.standings import Standing, standings
 from loopscale.analysis.laws.held_out import AFTERWARDS, PredictedValue
 from loopscale.analysis.laws.law import NO_LAW, Law, Unfitted, study_laws
 from loopscale.analysis.laws.words import law_name, measure_name
-from loopscale.analysis.recorded.axes import CURVES
 from loopscale.analysis.recorded.learning import NOT_LEARNT, learnt, on_plateau, study_sentence
 from loopscale.analysis.recorded.looks import order_sentences
 from loopscale.analysis.recorded.results import CellResult, Results, TrialResult, mean
 from loopscale.analysis.table import Column, number
 from loopscale.core.titles import bound_name, readable
+from loopscale.questions.axes.base import axis_of
 from loopscale.stats.contrasts import PooledVariance, pool
 
 MOST_STANDINGS = 12
@@ -129,7 +129,7 @@ def law_sentence(law: Law) -> str:
     """A law, the law of its bound, and the verdict, in words. The law must have a verdict."""
     assert law.verdict
     name = law.along.rpartition(".")[2]
-    axis, form = (name, name if law.along in CURVES else f"unit of {name}"), type(law.shape)
+    axis, form = (name, name if axis_of(law.along).curve else f"unit of {name}"), type(law.shape)
     measure = measure_name(law.of).replace("_", " ").capitalize() + (
         f" ({readable(law.cell)})" if law.cell else ""
     )
@@ -381,7 +381,7 @@ def _undecided_law(results: Results, law: Law) -> OpenQuestion:
     """Along a curve, a replicate is one run. Along a setting, a replicate is one run at every value."""
     verdict = law.verdict
     assert verdict
-    places = 1 if law.along in CURVES else len(law.x)
+    places = 1 if axis_of(law.along).curve else len(law.x)
     more_trials = None if verdict.replicates is None else places * max(0, verdict.replicates - min(law.runs))
     what = f"Whether {law_name(law)} falls as {bound_name(law.theory)} says"
     return _priced(results, what, verdict.because, verdict.replicates, verdict.values, more_trials)

@@ -13,10 +13,10 @@ import numpy as np
 from loopscale.analysis.laws.law import samples
 from loopscale.analysis.recorded.load import load_results
 from loopscale.analysis.recorded.results import CellResult, Results, TrialResult
-from loopscale.foresight.covariates import Covariates
 from loopscale.foresight.learning_times import EMERGENCE_FILE, EmergenceTable, RecordedCell
-from loopscale.foresight.noise import ALONG_LOOP, ALONG_POINT, MEASURES, NoiseRow, NoiseTable
-from loopscale.foresight.recipes import Recipe
+from loopscale.foresight.noise import MEASURES, NoiseRow, NoiseTable
+from loopscale.foresight.recipes import Covariates, Recipe
+from loopscale.questions.axes.base import LawAxis
 from loopscale.questions.runs import logs_by_seed
 from loopscale.records.stores.exported import ABOUT
 from loopscale.records.stores.opening import open_store
@@ -26,8 +26,6 @@ from loopscale.stats.forms.base import Form, variants
 from loopscale.stats.milestones import REACHED
 from loopscale.stats.power import ReplicateNoise
 
-CURVE_FITS = {"loop": (ALONG_LOOP, "exponential"), "point": (ALONG_POINT, "power")}
-"""The measure and the form of the rate along each curve."""
 LEAST_PLACES = 4
 """A rate along fewer loops or points says little."""
 
@@ -53,8 +51,10 @@ def noise_rows(results: Results) -> Iterator[NoiseRow]:
         for measure in dict.fromkeys([*MEASURES, *asked]):
             logs = logs_by_seed(cells, lambda _, run, measure=measure: run[measure])
             yield from _row(task, model, measure, np.where(np.isnan(learnt), np.nan, logs), learnt == 0)
-        for along, (measure, form) in CURVE_FITS.items():
-            yield from _rate_row(task, model, measure, _rates(results, cells, along, form))
+        for along, axis in LawAxis.choices().items():
+            if axis.curve:
+                rates = _rates(results, cells, along, axis.rate_form)
+                yield from _rate_row(task, model, axis().rate_measure, rates)
 
 
 def recorded_cells(results: Results) -> Iterator[RecordedCell]:

@@ -7,8 +7,8 @@ from typing import Any
 
 from typing_extensions import override
 
+from loopscale.analysis.recorded.learning import passages
 from loopscale.analysis.recorded.looks import schedule_of
-from loopscale.analysis.recorded.milestones import passages
 from loopscale.analysis.recorded.results import CellResult, Results, TrialResult
 from loopscale.questions.claim import SolverSide
 from loopscale.questions.runs import Runs

@@ -7,7 +7,7 @@ from typing import get_args
 
 import numpy as np
 
-from loopscale.analysis.recorded.milestones import passages
+from loopscale.analysis.recorded.learning import passages
 from loopscale.analysis.recorded.results import CellResult, Results
 from loopscale.analysis.table import Column
 from loopscale.stats.milestones import Milestone, Unit

@@ -6,7 +6,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from loopscale.analysis.figures.style import blank, colour_of, safe, scatter, symbol_of
-from loopscale.analysis.recorded.milestones import emergences
+from loopscale.analysis.recorded.learning import emergences
 from loopscale.analysis.recorded.results import Results, TrialResult, plain
 from loopscale.stats.survival import survival_curve
 

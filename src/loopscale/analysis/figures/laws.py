@@ -24,9 +24,9 @@ from loopscale.analysis.figures.style import (
 from loopscale.analysis.laws.held_out import AFTERWARDS, PredictedValue
 from loopscale.analysis.laws.law import Law
 from loopscale.analysis.laws.surface import Surface
-from loopscale.analysis.recorded.axes import FLOPS, axis_title
+from loopscale.analysis.recorded.axes import axis_title
 from loopscale.core.titles import bound_name
-from loopscale.studies.axes import PROMPTS
+from loopscale.questions.axes.base import axis_of
 
 BOUND_DASHES = ("dot", "dash", "dashdot")
 """The dashes of a cell's first, second and third bound."""
@@ -51,7 +51,7 @@ def law_figure(laws: Sequence[Law]) -> go.Figure:
     constant, which the legend gives. A bound beside several cells has one entry in the legend.
     """
     first = laws[0]
-    log_x = first.log_axis or first.along in (FLOPS, PROMPTS)
+    log_x = first.log_axis or axis_of(first.along).logarithmic
     figure = blank(axis_title(first.along, first.beside), measure_title(first.of), log_x=log_x)
     bounds: list[_BoundLine] = []
     for place, cell in enumerate(dict.fromkeys(law.cell for law in laws)):
@@ -170,7 +170,7 @@ def compute_optimal_figure(surface: Surface, x: str, z: str) -> go.Figure:
     x, z
         The names of the surface's axes.
     """
-    figure = blank(axis_title(FLOPS), ERROR_TITLE)
+    figure = blank(axis_title("flops"), ERROR_TITLE)
     cells = surface.cells
     for index, value in enumerate(np.unique(cells.z)):
         at_value = cells.z == value

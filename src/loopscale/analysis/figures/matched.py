@@ -17,7 +17,8 @@ from loopscale.analysis.figures.style import blank, exact_line, interval_bars, s
 from loopscale.analysis.recorded.axes import axis_title, in_step
 from loopscale.analysis.recorded.results import CellResult, Query, Results, TrialResult
 from loopscale.core.titles import readable
-from loopscale.studies.axes import is_number, labels_without
+from loopscale.questions.axes.base import is_number
+from loopscale.studies.axes import labels_without
 
 OUTSIDE = {"more": "triangle-up-open", "fewer": "triangle-down-open"}
 """The markers of nets whose error lies outside the recorded steps."""

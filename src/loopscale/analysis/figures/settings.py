@@ -18,8 +18,9 @@ from loopscale.analysis.figures.style import (
 from loopscale.analysis.recorded.axes import axis_title, in_step
 from loopscale.analysis.recorded.results import CellResult, Query, Results, mean
 from loopscale.core.titles import readable
+from loopscale.questions.axes.base import is_number
 from loopscale.stats.contrasts import mean_interval, pool
-from loopscale.studies.axes import is_number, labels_without
+from loopscale.studies.axes import labels_without
 
 DEPTHS = ("training.loops", "model.layers")
 """Settings that count steps of computation. Along these axes, algorithms show their error after as many steps."""

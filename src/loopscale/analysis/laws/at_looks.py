@@ -8,11 +8,9 @@ from loopscale.analysis.recorded.looks import decisions_of, schedule_of
 from loopscale.analysis.recorded.results import Results
 from loopscale.questions.until import family_hash
 from loopscale.stats.contrasts import ALPHA
-from loopscale.stats.fitting import FormFit, RateVerdict, rate_of_course
-from loopscale.stats.law_looks import LawLooks, law_looks
-from loopscale.stats.looks import LookSchedule
+from loopscale.stats.fitting import FormFit, RateVerdict
+from loopscale.stats.law_looks import LawLooks
 from loopscale.studies.law_questions import LawQuestion, law_questions
-from loopscale.theory.prediction import predict
 
 
 @dataclass(frozen=True)
@@ -60,15 +58,22 @@ class LooksAtLaw:
     def last(self, label: str, settings: Mapping[str, Any]) -> LastLook | None:
         """The last look at the cells that share these settings; None before the first look.
 
-        Raises ValueError if the theory has no value, or if no form can be fitted.
+        Also None if looks do not judge these cells, if the theory has no value, or if no form can be fitted.
         """
-        question, schedule = self._questions[label], self._schedule
-        assert schedule
-        schedule = question.schedule(schedule)
-        looks, course = self._looks(question, settings, schedule)
+        if label not in self._questions:
+            return None
+        try:
+            return self._last(self._questions[label], settings)
+        except ValueError:  # `Course` notes a theory without a value
+            return None
+
+    def _last(self, question: LawQuestion, settings: Mapping[str, Any]) -> LastLook | None:
+        assert self._schedule
+        schedule = question.schedule(self._schedule)
+        looks, course = self._looks(question, settings)
         if question.reserve:  # the second question of a law answers as soon as its cells have a look
             second = question.with_reserve
-            looks_with_reserve, course_with_reserve = self._looks(second, settings, schedule)
+            looks_with_reserve, course_with_reserve = self._looks(second, settings)
             if looks_with_reserve:
                 question, looks, course = second, looks_with_reserve, course_with_reserve
         if looks is None:
@@ -88,17 +93,12 @@ class LooksAtLaw:
         )
 
     def _looks(
-        self, question: LawQuestion, settings: Mapping[str, Any], schedule: LookSchedule
+        self, question: LawQuestion, settings: Mapping[str, Any]
     ) -> tuple[LawLooks | None, tuple[float, ...]]:
-        """The looks that the runs allow, and the theory's values on the axis. Raises ValueError, as `last`."""
-        asked = question.law
-        cells = {cell.key: sorted(cell.runs, key=lambda run: run.seed or 0) for cell in self._results.cells}
-        errors = [(place, [run[asked["of"]] for run in cells[key]]) for key, place in question.places.items()]
-        course = tuple(predict(asked["theory"], settings, asked["along"], question.x, asked["of"]))
-        looks = law_looks(
-            asked["form"], errors, schedule, lambda fit: rate_of_course(fit.form, question.x, course)
-        )
-        return looks, course
+        """The looks that the runs allow, and the theory's values on the axis. Raises ValueError."""
+        assert self._schedule
+        course = question.course(settings)
+        return question.looks(question.errors(self._results.cells), course, self._schedule), course
 
     def _why_futile(self, question: LawQuestion) -> str:
         factors = {cell.key: cell.steps_factor for cell in self._results.cells}

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from loopscale.analysis.recorded.milestones import emergences
+from loopscale.analysis.recorded.learning import emergences
 from loopscale.analysis.recorded.results import CellResult, Results
+from loopscale.questions.axes.base import axis_of
 from loopscale.records.predictions import (
     RecordedPrediction,
     predict_from,
@@ -23,7 +24,7 @@ from loopscale.records.predictions import (
 from loopscale.stats.emergence_prediction import middle, score_emergence
 from loopscale.stats.milestones import EMERGED_AT
 from loopscale.stats.prediction import Prediction, Score, score
-from loopscale.studies.held_out import UNSUITED, HeldOutTest, HoldOut, tests_of_law
+from loopscale.studies.held_out import HeldOutTest, HoldOut, tests_of_law
 
 AFTERWARDS = "afterwards, not foretold"
 
@@ -116,7 +117,7 @@ class HeldOutValues:
             For a law that holds out nothing: values that are held out afterwards.
         """
         self._results, self._tests = results, dict[str, HeldOutTest]()
-        if law["along"] not in UNSUITED and results.trained:
+        if not axis_of(law["along"]).not_held_out and results.trained:
             asked = {**law, "hold_out": law.get("hold_out") or hold_out}
             tests = tests_of_law(asked, results.cells, results.trained[0].settings)
             self._tests = {test.label: test for test in tests}

@@ -18,35 +18,37 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from loopscale.analysis.recorded.axes import CURVES, axis_name, cells_along, in_step, place_on_axis
-from loopscale.analysis.recorded.learning import NOT_LEARNT, on_plateau, steps_words
-from loopscale.analysis.recorded.milestones import passages
-from loopscale.analysis.recorded.results import CellResult, Results, TrialResult, mean
+from loopscale.analysis.recorded.axes import axis_name, cells_along, in_step, place_on_axis
+from loopscale.analysis.recorded.learning import NOT_LEARNT, on_plateau, passages, steps_words
+from loopscale.analysis.recorded.results import CellResult, Results, TrialResult
+from loopscale.questions.axes.base import LawAxis, axis_of
 from loopscale.questions.measures import CURVE_MEASURES
-from loopscale.stats.contrasts import ALPHA, MOST_DECIDING_REPLICATES, Array, pool, student
+from loopscale.stats.contrasts import MOST_DECIDING_REPLICATES, Array, student
 from loopscale.stats.fitting import (
     LEAST_VALUES,
-    FormFit,
+    LawFit,
     RateVerdict,
     best_form,
     judge_rate,
     margin_of,
     rate_of_course,
+    with_pooled_noise,
 )
-from loopscale.stats.forms.base import Form
 from loopscale.stats.learning import Emergence
 from loopscale.stats.milestones import KINDS, Milestone, is_milestone, measure_of
 from loopscale.theory.bounds.base import Bound
 from loopscale.theory.prediction import is_regret_of_last_query, predict
 
 if TYPE_CHECKING:  # few studies hold out values or have looks, see `study_laws`
-    from loopscale.analysis.laws.at_looks import LooksAtLaw
-    from loopscale.analysis.laws.held_out import PredictedValue
+    from loopscale.analysis.laws.at_looks import LastLook, LooksAtLaw
+    from loopscale.analysis.laws.held_out import HeldOutValues, PredictedValue
     from loopscale.stats.prediction import Score
     from loopscale.studies.held_out import HoldOut
 
 NO_TEST = "no held-out test"
 NO_LAW: Literal["no law"] = "no law"
+OF_PROGRAM = ("shape", "theta", "censored", "trainings")
+"""The attributes of a law that no answer has."""
 MOST_REVERSED = 0.25
 """The largest turn against the direction of a law, as a share of the range of its values. All forms are monotonous."""
 
@@ -72,42 +74,9 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Law:
-    """A fitted law."""
+class Law(LawFit):
+    """A fitted law beside its theory, with its verdict."""
 
-    form: str
-    parameters: Mapping[str, float]
-    rate: float
-    """The exponent or rate, positive if the error falls."""
-    low: float | None
-    """The lower end of the 95 % interval of the rate."""
-    high: float | None
-    """The upper end of the 95 % interval of the rate."""
-    x: tuple[float, ...]
-    """The values of the axis."""
-    y: tuple[float, ...]
-    """The geometric mean of the runs at each x."""
-    runs: tuple[int, ...]
-    """The number of runs at each x."""
-    halves: tuple[float, ...]
-    """Half the 95 % interval of log y at each x, from the pooled noise of the replicates. Empty without noise, and for
-    whole curves."""
-    goodness: float
-    """The share of the variance of the mean log errors that the law explains."""
-    aicc: float
-    held_out: float | None
-    """The root mean square log error on the last quarter of the axis, from a fit to the rest. None if the choice of a
-    form did not need this error."""
-    excluded: int
-    """The number of observations left out: not finite, not positive, or at x <= 0 for a form with a logarithm."""
-    scatter: bool
-    """True if the values scatter about the law by more than the noise of the replicates."""
-    rates: tuple[float, ...]
-    """The rate of each curve, along `loop` and `point`."""
-    shape: Form
-    """The instance of the form."""
-    theta: tuple[float, ...]
-    """The parameters of the form, in the coordinate of the data."""
     of: str = "error"
     along: str = ""
     beside: tuple[str, ...] = ()
@@ -142,11 +111,6 @@ class Law:
         return "; ".join(value.words for value in self.predictions) or NO_TEST
 
     @property
-    def log_axis(self) -> bool:
-        """True if the law is drawn on a logarithmic axis."""
-        return self.shape.log_axis
-
-    @property
     def why(self) -> str:
         """The reason of the verdict, and the note."""
         return "; ".join(filter(None, (self.verdict.because if self.verdict else "", self.note)))
@@ -156,18 +120,12 @@ class Law:
         """The axis, with the settings that vary in step."""
         return axis_name(self.along, self.beside)
 
-    def value(self, x: Sequence[float] | Array) -> Array:
-        """The law's error at x."""
-        raw = self.shape.transform(np.asarray(x, dtype=np.float64))
-        _, low, length = self.shape.coordinate(np.asarray(self.x))
-        return np.exp(self.shape.value(np.array([self.theta]), (raw - low) / length)[0])
-
     def to_dict(self) -> dict[str, Any]:
         fields = asdict(replace(self, trainings=()))
         fields["low"], fields["high"] = (
             None if end is None or np.isinf(end) else end for end in (self.low, self.high)
         )
-        return {name: value for name, value in fields.items() if name not in ("shape", "theta", "trainings")}
+        return {name: value for name, value in fields.items() if name not in OF_PROGRAM}
 
 
 @dataclass(frozen=True)
@@ -180,64 +138,13 @@ class Unfitted:
     because: str
 
 
-def fit_law(form: str, x: Any, y: Any, groups: Any) -> Law:
-    """The law of this form through the errors y of runs at x.
-
-    See `FormFit.of`, which raises ValueError.
-    """
-    return law_of(FormFit.of(form, x, y, groups))
-
-
-def fit_best_form(forms: Sequence[str], x: Any, y: Any, groups: Any) -> Law:
-    """The law of the form that `best_form` takes. Raises ValueError."""
-    return law_of(best_form(forms, x, y, groups))
-
-
-def law_of(fit: FormFit, alpha: float = ALPHA) -> Law:
-    best, means, data = fit.best, fit.best.means, fit.best.data
-    low, high = fit.interval(alpha)
-    _, offset, length = best.form.coordinate(data.x)
-    variation = float(np.sum((means - means.mean()) ** 2)) or 1.0
-    return Law(
-        form=fit.form,
-        parameters=best.form.natural(best.theta, offset, length),
-        rate=best.rate,
-        low=low,
-        high=high,
-        x=tuple(np.unique(data.x).tolist()),
-        y=tuple(np.exp(means).tolist()),
-        runs=tuple(len(group) for group in data.at()),
-        halves=tuple(best.noise.half_width(len(group)) for group in data.at()) if best.noise else (),
-        goodness=1 - float(np.sum(best.off**2)) / variation,
-        aicc=fit.aicc,
-        held_out=fit.held_out,
-        excluded=data.excluded,
-        scatter=best.scatter() is not None,
-        rates=best.rates(),
-        shape=best.form,
-        theta=tuple(best.theta.tolist()),
-    )
-
-
-def with_pooled_noise(laws: Sequence[Law]) -> list[Law]:
-    """Laws along curves. The noise of their rates is pooled over all laws of the same instance of a form."""
-    pooled_laws = []
-    for law in laws:
-        rates = [np.array(other.rates) for other in laws if other.rates and other.shape == law.shape]
-        noise = pool(rates)
-        if noise is not None and len(law.rates) > 1:
-            half = noise.half_width(len(law.rates))
-            law = replace(law, low=law.rate - half, high=law.rate + half)
-        pooled_laws.append(law)
-    return pooled_laws
-
-
 def comparable(kind: str, of: str, along: str) -> bool:
     """True if the bound gives the very quantity that was measured, and not only its shape."""
     bound = Bound.choices()[kind]
-    if along != "point" and is_regret_of_last_query(bound, of):
+    at_query = axis_of(along).at_query
+    if not at_query and is_regret_of_last_query(bound, of):
         return not bound.hidden_constant
-    measured = f"{of} at a point" if along == "point" else of
+    measured = f"{of} at a point" if at_query else of
     return bound.of == measured and not bound.hidden_constant
 
 
@@ -261,6 +168,38 @@ class Sample:
     """If the law is of a milestone: the two reports between which each run passed, in the unit of the milestone."""
 
 
+@dataclass(frozen=True)
+class Course:
+    """The values that a theory gives for the axis of a law."""
+
+    theory: str | None = None
+    y: tuple[float, ...] = ()
+    predicted: float | None = None
+    """The rate of the same form, fitted to these values. Only rates are compared, because most bounds hide their
+    constants."""
+    absolute: bool = False
+    problem: str = ""
+    """The reason if the theory gives no values."""
+
+    @classmethod
+    def of(
+        cls, asked: Mapping[str, Any], of: str, fit: LawFit, sample: Sample, look: "LastLook | None"
+    ) -> "Course":
+        """The course of the theory of a law over the values of the fitted law, or of its last look."""
+        theory, along = asked.get("theory"), asked["along"]
+        if not theory:
+            return cls()
+        name = theory if isinstance(theory, str) else str(theory["kind"])
+        if look:
+            return cls(name, look.course, look.predicted, comparable(name, of, along))
+        try:
+            y = tuple(predict(theory, sample.settings, along, fit.x, of))
+            predicted = rate_of_course(fit.form, fit.x, y)
+        except ValueError as error:
+            return cls(name, problem=f"no prediction: {str(error).splitlines()[0]}")
+        return cls(name, y, predicted, comparable(name, of, along))
+
+
 def study_laws(results: Results, hold_out: "HoldOut | None" = None) -> tuple[list[Law], list[Unfitted]]:
     """Every law of the study with its verdict, and the combinations that have none yet.
 
@@ -272,119 +211,138 @@ def study_laws(results: Results, hold_out: "HoldOut | None" = None) -> tuple[lis
     fitted: list[Law] = []
     unfitted: list[Unfitted] = []
     for asked in results.study.get("laws") or []:
-        of, along = asked.get("of") or "error", asked["along"]
-        if of in KINDS:  # few laws are of a milestone
-            of = measure_of(asked)
-        forms = [asked["form"]] if isinstance(asked.get("form", "power"), str) else list(asked["form"])
-        laws, sampled = list[Law](), list[Sample]()
-        held_out = None
+        held_out = looks = None
         if asked.get("hold_out") or hold_out:
             from loopscale.analysis.laws.held_out import HeldOutValues  # few studies hold out values
 
             held_out = HeldOutValues(results, asked, hold_out)
-        looks = None
         if results.study.get("until") and (hold_out is None or asked.get("hold_out")):
             from loopscale.analysis.laws.at_looks import LooksAtLaw  # few studies have looks
 
             looks = LooksAtLaw(results, asked)
-        for sample in samples(results, of, along, held_out.fitted if held_out else {}):
-            try:
-                if looks and looks.judge(sample.cell):
-                    law = fit_at_look(looks, asked, sample)
-                else:
-                    law = fit_sample(forms, of, sample)
-            except ValueError as error:
-                unfitted.append(Unfitted(of, along, sample.cell, str(error)))
-                continue
-            beside = () if along in CURVES else in_step(results, along)
-            predictions = held_out.predicted(sample.cell) if held_out else ()
-            about = {"of": of, "along": along, "beside": beside, "cell": sample.cell}
-            laws.append(replace(law, **about, predictions=predictions))
-            sampled.append(sample)
-        if along in CURVES:
-            laws = with_pooled_noise(laws)
-        for law, sample in zip(laws, sampled, strict=True):
-            pooled_over = sum(other.shape == law.shape for other in laws) if along in CURVES else 0
-            if not law.at_look:
-                law = with_verdict(law, asked.get("theory"), sample.settings, pooled_over)
-            law = replace(law, trainings=tuple(sample.runs))
-            fitted.append(with_learning(with_refusal(law), sample.runs))
+        laws, missing = _laws(results, asked, held_out, looks)
+        fitted += laws
+        unfitted += missing
     return fitted, unfitted
 
 
-def fit_at_look(looks: "LooksAtLaw", asked: Mapping[str, Any], sample: Sample) -> Law:
-    """The law of the last look that the runs allow, with its verdict. Before the first look: of all runs, undecided.
+def _laws(
+    results: Results, asked: Mapping[str, Any], held_out: "HeldOutValues | None", looks: "LooksAtLaw | None"
+) -> tuple[list[Law], list[Unfitted]]:
+    """One law of the study's file, for each combination of the other settings."""
+    of, along = asked.get("of") or "error", asked["along"]
+    if of in KINDS:  # few laws are of a milestone
+        of = measure_of(asked)
+    forms = [asked["form"]] if isinstance(asked.get("form", "power"), str) else list(asked["form"])
+    entries, unfitted = list[tuple[Sample, LawFit, "LastLook | None"]](), list[Unfitted]()
+    for sample in samples(results, of, along, held_out.fitted if held_out else {}):
+        try:
+            look = looks.last(sample.cell, sample.settings) if looks else None
+            fit = LawFit.of_form(look.fit, look.alpha) if look else fit_sample(forms, of, sample)
+            entries.append((sample, fit, look))
+        except ValueError as error:
+            unfitted.append(Unfitted(of, along, sample.cell, str(error)))
+    curve, beside = axis_of(along).curve, ()
+    fits = [fit for _, fit, _ in entries]
+    if curve:
+        fits = with_pooled_noise(fits)
+    elif entries:
+        beside = in_step(results, along)
+    laws = list[Law]()
+    for (sample, _, look), fit in zip(entries, fits, strict=True):
+        course = Course.of(asked, of, fit, sample, look)
+        first_look = looks.first if looks and looks.judge(sample.cell) else ""
+        pooled_over = sum(other.shape == fit.shape for other in fits) if curve else 0
+        verdict = _verdict(fit, course, look, first_look, pooled_over)
+        notes = [course.problem or _censored_words(fit, of)]
+        if plateau := on_plateau(sample.runs, of):
+            notes += [] if verdict else [f"{NOT_LEARNT}: {plateau}"]
+            verdict = verdict and Verdict("not learnt", plateau)
+        elif not is_milestone(of):
+            notes.append(steps_words(sample.runs, along))
+        laws.append(
+            Law(
+                **vars(fit),
+                of=of,
+                along=along,
+                beside=beside,
+                cell=sample.cell,
+                theory=course.theory,
+                predicted=course.predicted,
+                theory_y=course.y,
+                absolute=course.absolute,
+                verdict=verdict,
+                note="; ".join(filter(None, notes)),
+                predictions=held_out.predicted(sample.cell) if held_out else (),
+                at_look=bool(first_look),
+                trainings=tuple(sample.runs),
+            )
+        )
+    return laws, unfitted
 
-    The interval is that of the law alone, at all looks together. The verdict is corrected for the number of laws.
 
-    Raises
-    ------
-    ValueError
-        If no form can be fitted.
+def _verdict(
+    fit: LawFit, course: Course, look: "LastLook | None", first_look: str, pooled_over: int
+) -> Verdict | None:
+    """The verdict on a law whose runs have learnt; None without a theory, unless the values refuse all forms.
+
+    `first_look` are the replicates of the first look, in words; empty if no look judges the law.
     """
-    theory = asked["theory"]
-    try:
-        look = looks.last(sample.cell, sample.settings)
-    except ValueError:  # the theory has no value for this law: `with_verdict` notes this
-        look = None
-    if look is None:
-        law = with_verdict(fit_sample(asked["form"], measure_of(asked), sample), theory, sample.settings)
-        return replace(law, at_look=True, verdict=law.verdict and Verdict("undecided", looks.first))
-    law, name = law_of(look.fit, look.alpha), str(theory["kind"])
-    verdict = compare_rates(
-        law.rate, look.low, look.high, look.predicted, len(law.x), look.seeds, form=law.form
-    )
-    if look.word != verdict.word:  # a look does not withdraw a verdict
-        verdict = Verdict(look.word, "an earlier look decided it")
-    return replace(
-        law,
-        theory=name,
-        predicted=look.predicted,
-        theory_y=look.course,
-        verdict=replace(verdict, because=look.why_futile) if look.why_futile else verdict,
-        absolute=comparable(name, asked["of"], asked["along"]),
-        at_look=True,
-    )
+    verdict = None
+    if look:
+        verdict = verdict_at_look(fit, look)
+    elif course.predicted is not None:
+        early = Verdict("undecided", first_look) if first_look else None
+        verdict = early or compare_rates(fit, course.predicted, pooled_over)
+    if first_look and verdict and verdict.word != "undecided":  # a look does not withdraw a verdict
+        return verdict
+    return refusal(fit) or verdict
 
 
-def fit_sample(forms: Sequence[str], of: str, sample: Sample) -> Law:
+def fit_sample(forms: Sequence[str], of: str, sample: Sample) -> LawFit:
     """The law of the best form. Raises ValueError if the observations determine no law."""
     if not sample.passages:
-        return fit_best_form(forms, sample.x, sample.y, sample.group)
+        return LawFit.of_form(best_form(forms, sample.x, sample.y, sample.group))
     from loopscale.analysis.laws.milestones import fit_passages  # few laws are of a milestone
 
     milestone = Milestone.parse(of)
     assert milestone is not None
-    fit = fit_passages(forms, sample.x, sample.passages, milestone)
-    never = f"{fit.censored} of {sum(fit.runs)} runs never {milestone.verb}, and count as censored"
-    return Law(
-        **{name: value for name, value in vars(fit).items() if name != "censored"},
-        halves=(),
-        goodness=math.nan,
-        held_out=None,
-        excluded=0,
-        scatter=False,
-        rates=(),
-        note=never if fit.censored else "",
-    )
+    return fit_passages(forms, sample.x, sample.passages, milestone)
 
 
-def with_refusal(law: Law) -> Law:
-    """The law with the verdict "no law" if its values refuse all forms.
+def _censored_words(fit: LawFit, of: str) -> str:
+    milestone = Milestone.parse(of) if fit.censored else None
+    if milestone is None:
+        return ""
+    return f"{fit.censored} of {sum(fit.runs)} runs never {milestone.verb}, and count as censored"
+
+
+def verdict_at_look(fit: LawFit, look: "LastLook") -> Verdict:
+    """The verdict of the last look that the runs allow, corrected for the number of laws.
+
+    The printed interval is that of the law alone, at all looks together.
+    """
+    corrected = replace(fit, low=look.low, high=look.high, runs=(look.seeds,))
+    verdict = compare_rates(corrected, look.predicted)
+    if look.word != verdict.word:  # a look does not withdraw a verdict
+        verdict = Verdict(look.word, "an earlier look decided it")
+    return replace(verdict, because=look.why_futile) if look.why_futile else verdict
+
+
+def refusal(fit: LawFit) -> Verdict | None:
+    """The verdict "no law" if the values refuse all forms.
 
     Two things together refuse a law. The values scatter about the best form by more than the noise of the replicates
     (an F test). And the values turn: against the direction of the law they move by more than a quarter of their range,
-    which no form does. The F test alone would refuse laws whose cells were tuned apart, and scatter a little. A look
-    does not withdraw a verdict.
+    which no form does. The F test alone would refuse laws whose cells were tuned apart, and scatter a little.
     """
-    decided = law.at_look and law.verdict is not None and law.verdict.word != "undecided"
-    if decided or not law.scatter or (turned := reversal(law.y, law.rate)) <= MOST_REVERSED:
-        return law
+    if not fit.scatter or (turned := reversal(fit.y, fit.rate)) <= MOST_REVERSED:
+        return None
     because = (
         f"the values turn by {turned * 100:.0f} % of their range against the direction of the best form, and scatter "
         "by more than their noise"
     )
-    return replace(law, verdict=Verdict(NO_LAW, because))
+    return Verdict(NO_LAW, because)
 
 
 def reversal(errors: Sequence[float], rate: float) -> float:
@@ -395,72 +353,23 @@ def reversal(errors: Sequence[float], rate: float) -> float:
     return rise / span if span > 0 else 0.0
 
 
-def with_learning(law: Law, runs: Sequence[TrialResult]) -> Law:
-    """The law with the verdict "not learnt" if runs stand on the plateau, and with a note if runs are still falling."""
-    if plateau := on_plateau(runs, law.of):
-        if law.verdict:
-            return replace(law, verdict=Verdict("not learnt", plateau))
-        return replace(law, note="; ".join(filter(None, (law.note, f"{NOT_LEARNT}: {plateau}"))))
-    falling = "" if is_milestone(law.of) else steps_words(runs, law.along)
-    return replace(law, note="; ".join(filter(None, (law.note, falling))))
-
-
-def with_verdict(
-    law: Law, theory: str | Mapping[str, Any] | None, settings: Mapping[str, Any], pooled_over: int = 0
-) -> Law:
-    """The law beside the bound's law: the same form, fitted to the bound's own values over the same range.
-
-    Only the rates are compared, because most bounds hide their constants.
+def compare_rates(fit: LawFit, predicted: float, curves: int = 0) -> Verdict:
+    """The verdict on the rate of a law beside the predicted rate.
 
     Parameters
     ----------
-    pooled_over
-        Along a curve, the number of laws over which the noise of the rate was pooled.
-    """
-    if not theory:
-        return law
-    name = theory if isinstance(theory, str) else str(theory["kind"])
-    try:
-        values = predict(theory, settings, law.along, law.x, law.of)
-        predicted = rate_of_course(law.form, law.x, tuple(values))
-    except ValueError as error:
-        return replace(law, theory=name, note=f"no prediction: {str(error).splitlines()[0]}")
-    verdict = compare_rates(
-        law.rate, law.low, law.high, predicted, len(law.x), min(law.runs), pooled_over, law.form
-    )
-    absolute = comparable(name, law.of, law.along)
-    return replace(
-        law, theory=name, predicted=predicted, theory_y=tuple(values), verdict=verdict, absolute=absolute
-    )
-
-
-def compare_rates(
-    rate: float,
-    low: float | None,
-    high: float | None,
-    predicted: float,
-    values: int,
-    runs: int,
-    curves: int = 0,
-    form: str = "power",
-) -> Verdict:
-    """The verdict on a rate with its interval.
-
-    Parameters
-    ----------
-    values, runs
-        The number of values on the axis, and of replicates at each.
     curves
         If each run gives a whole curve, the number of laws over which the noise was pooled. Only more runs can then
         narrow the interval.
     """
+    low, high, values = fit.low, fit.high, len(fit.x)
     if values < LEAST_VALUES:
         because = f"{values} values on the axis are too few; {LEAST_VALUES} could decide it"
         return Verdict("undecided", because, values=LEAST_VALUES)
     if low is None or high is None:
         return Verdict("undecided", "one replicate gives no interval; two would", replicates=2)
-    margin = margin_of(form, predicted)
-    word = judge_rate(low, high, predicted, form, values)
+    margin = margin_of(fit.form, predicted)
+    word = judge_rate(low, high, predicted, fit.form, values)
     if word == "agrees":
         flat = low <= 0 <= high
         because = f"the interval lies within {margin:.2g} of the predicted {predicted:.3g}"
@@ -469,13 +378,11 @@ def compare_rates(
     if word != "undecided":
         side = "above" if word == "faster" else "below"
         return Verdict(word, f"the interval lies {side} the predicted {predicted:.3g}")
-    return _undecided(rate, low, high, predicted, margin, values, runs, curves)
+    return _undecided(fit, high - low, predicted, margin, curves)
 
 
-def _undecided(
-    rate: float, low: float, high: float, predicted: float, margin: float, values: int, runs: int, curves: int
-) -> Verdict:
-    width, off = high - low, abs(rate - predicted)
+def _undecided(fit: LawFit, width: float, predicted: float, margin: float, curves: int) -> Verdict:
+    values, runs, off = len(fit.x), min(fit.runs), abs(fit.rate - predicted)
     if not math.isfinite(width):
         because = "the data do not bound the rate; a longer axis would"
         return Verdict("undecided", because, values=2 * values)
@@ -514,8 +421,9 @@ def samples(
     only
         The keys of the fitted cells of laws with a held-out test, by the settings that the cells share.
     """
-    if along in CURVES:
-        yield from (_curve_sample(cell, of, along) for cell in results.answered)
+    axis = axis_of(along)
+    if axis.curve:
+        yield from (_curve_sample(cell, of, axis) for cell in results.answered)
         return
     milestone = Milestone.parse(of)
     for label, cells in cells_along(results, along).items():
@@ -529,24 +437,16 @@ def samples(
             yield Sample(label, x, y, np.arange(len(placed)), runs[0].evaluated, runs, passed)
 
 
-def _curve_sample(cell: CellResult, of: str, along: str) -> Sample:
-    """Along `loop`, the trained loops 1 .. T. Along `point`, loop T after at least one pair."""
-    curves = [_curve_values(run, of, along) for run in cell.runs]
+def _curve_sample(cell: CellResult, of: str, axis: LawAxis) -> Sample:
+    curves = [_curve_values(run, of, axis) for run in cell.runs]
     groups = [np.full(len(x), index) for index, (x, _) in enumerate(curves)]
     x, y = (np.concatenate([curve[part] for curve in curves]) for part in (0, 1))
     return Sample(cell.label, x, y, np.concatenate(groups), cell.runs[0].evaluated, cell.runs)
 
 
-def _curve_values(run: TrialResult, of: str, along: str) -> tuple[Array, Array]:
-    curve = run.curve
+def _curve_values(run: TrialResult, of: str, axis: LawAxis) -> tuple[Array, Array]:
+    curve, measure = run.curve, CURVE_MEASURES.get(of, CURVE_MEASURES["error"])
     noise = run["raw_error"] - run["excess"] if of == "excess" else 0.0
-    grid = curve.raw if of in ("raw_error", "excess") else curve.error
-    measure = CURVE_MEASURES.get(of)
-    grid = curve.regret if measure and measure.grid == "regret" else grid
-    if along == "loop":
-        kept = curve.loops <= run.loop
-        values = grid[kept][:, -1:] if measure and measure.query == "last" else grid[kept]
-        return curve.loops[kept].astype(np.float64), np.array([mean(row) for row in values]) - noise
-    kept = curve.points > 0
-    row = grid[curve.row(run.loop)] if curve else np.empty(0)
-    return curve.points[kept].astype(np.float64), row[kept] - noise
+    grid = curve.raw if of in ("raw_error", "excess") else getattr(curve, measure.grid)
+    x, y = axis.along_curve(curve.loops, curve.points, grid, run.loop, measure)
+    return x, y - noise

@@ -5,14 +5,14 @@ of the axis, the exponential form the axis itself. The rate is positive if runs 
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 
 from loopscale.stats.contrasts import Array
 from loopscale.stats.emergence_prediction import LINES, emergence_aicc
-from loopscale.stats.forms.base import Form, variants
+from loopscale.stats.fitting import LawFit
+from loopscale.stats.forms.base import variants
 from loopscale.stats.learning import Emergence
 from loopscale.stats.milestones import Milestone
 from loopscale.stats.survival import accelerated_failure_time, survival_curve
@@ -21,29 +21,9 @@ FORMS = tuple(form.kind for form in LINES)
 """The forms that are straight lines of log T."""
 
 
-@dataclass(frozen=True)
-class MilestoneFit:
-    """A fitted law of a milestone. The attributes with the names of `Law` have the same meaning."""
-
-    form: str
-    shape: Form
-    theta: tuple[float, ...]
-    parameters: Mapping[str, float]
-    rate: float
-    low: float
-    high: float
-    x: tuple[float, ...]
-    y: tuple[float, ...]
-    """The median at each x (Turnbull); NaN if more than half of the runs never pass."""
-    runs: tuple[int, ...]
-    aicc: float
-    censored: int
-    """The number of runs that never pass."""
-
-
 def fit_passages(
     forms: Sequence[str], x: Array, passages: Sequence[Emergence | None], milestone: Milestone
-) -> MilestoneFit:
+) -> LawFit:
     """The law of the form with the least AICc.
 
     Raises ValueError if no form is a line of log T, or if the runs determine no law.
@@ -65,7 +45,7 @@ def fit_passages(
     return min(fits, key=lambda fit: fit.aicc)
 
 
-def _fit(form: str, x: Array, after: Array, by: Array) -> MilestoneFit | None:
+def _fit(form: str, x: Array, after: Array, by: Array) -> LawFit | None:
     shape = variants(form)[0]
     if shape.log_axis and (x <= 0).any():
         return None
@@ -79,17 +59,23 @@ def _fit(form: str, x: Array, after: Array, by: Array) -> MilestoneFit | None:
     values = np.unique(x)
     curves = [survival_curve(after[x == value], by[x == value]) for value in values]
     medians = [curve.median if math.isfinite(curve.median) else math.nan for curve in curves]
-    return MilestoneFit(
-        form,
-        shape,
-        tuple(theta.tolist()),
-        shape.natural(theta, offset, length),
-        -slope,
-        -high,
-        -low,
-        tuple(values.tolist()),
-        tuple(medians),
-        tuple(int((x == value).sum()) for value in values),
-        emergence_aicc(model, len(x)),
-        int(np.isinf(by).sum()),
+    return LawFit(
+        form=form,
+        parameters=shape.natural(theta, offset, length),
+        rate=-slope,
+        low=-high,
+        high=-low,
+        x=tuple(values.tolist()),
+        y=tuple(medians),
+        runs=tuple(int((x == value).sum()) for value in values),
+        halves=(),
+        goodness=math.nan,
+        aicc=emergence_aicc(model, len(x)),
+        held_out=None,
+        excluded=0,
+        scatter=False,
+        rates=(),
+        shape=shape,
+        theta=tuple(theta.tolist()),
+        censored=int(np.isinf(by).sum()),
     )

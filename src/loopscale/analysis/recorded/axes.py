@@ -1,24 +1,17 @@
 """Axes of laws and figures. Settings that vary together are one axis, and some axes are derived from settings.
 
 A component such as `training: [{loops: 8, window: 6}, {loops: 4, window: 4}]` varies two settings in step. Neither
-setting varies alone, so both are one axis, and its title names both. `prompts` (prompts seen in training) and `flops`
-(spent on training) appear in no cell, because they follow from other settings.
+setting varies alone, so both are one axis, and its title names both.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from loopscale.analysis.recorded.results import CellResult, Results, TrialResult, mean
+from loopscale.questions.axes.base import axis_of
 from loopscale.studies import axes
-from loopscale.studies.axes import FACTORS_OF_PROMPTS, PROMPTS, is_number, numeric_settings
-
-CURVES = ("loop", "point")
-"""Axes of the error curves."""
-FLOPS = "flops"
-COSTLY = ("model.", "training.")
-"""Prefixes of the settings that determine the FLOPs of training on a given task."""
+from loopscale.studies.axes import numeric_settings
 
 
 def in_step(results: Results, path: str) -> tuple[str, ...]:
@@ -35,13 +28,7 @@ def independent_axes(results: Results, least: int = 2) -> list[str]:
 
 def axis_title(along: str, beside: Sequence[str] = ()) -> str:
     """The title of an axis in figures, with its unit."""
-    titles = {
-        "loop": "loop (count)",
-        "point": "pairs seen before the query (count)",
-        FLOPS: "training cost (FLOPs)",
-        PROMPTS: "prompts seen in training (count)",
-    }
-    return titles.get(along, axis_name(along, beside))
+    return axis_of(along).title or axis_name(along, beside)
 
 
 def axis_name(along: str, beside: Sequence[str]) -> str:
@@ -52,34 +39,28 @@ def axis_name(along: str, beside: Sequence[str]) -> str:
 def cells_along(results: Results, along: str) -> dict[str, list[CellResult]]:
     """Cells that differ along one axis only, under the settings that they share.
 
-    Along `flops`, cells may differ in any numeric setting of the model and of training. A cell is left out if another
-    cell has less error for fewer FLOPs. The FLOPs of this cell can reach less error.
+    Along a measured axis, such as `flops`, a cell is left out if another cell has less error for fewer FLOPs. The FLOPs
+    of this cell can reach less error.
     """
-    if along != FLOPS:
-        return axes.cells_along(results.cells, axes.varied_along(results.cells, along))
-    varied = {path for path in numeric_settings(results.cells) if path.startswith(COSTLY)}
-    groups = axes.cells_along(results.cells, varied)
-    return {label: _unbeaten(cells) for label, cells in groups.items()}
+    groups = axes.cells_along(results.cells, axes.varied_along(results.cells, along))
+    if not axis_of(along).measured:
+        return groups
+    return {label: _unbeaten(cells, along) for label, cells in groups.items()}
 
 
 def place_on_axis(trial: TrialResult, along: str) -> float:
     """The value of a trial on an axis; NaN if the trial has no number there."""
-    if along == PROMPTS:
-        return float(np.prod([_number(trial.settings.get(path)) for path in FACTORS_OF_PROMPTS]))
-    return _number(trial.settings[along]) if along in trial.settings else trial[along]
+    axis = axis_of(along)
+    return trial[along] if axis.measured else axis.place(trial.settings.get)
 
 
-def _number(value: Any) -> float:
-    return float(value) if is_number(value) else float("nan")
-
-
-def _unbeaten(cells: Sequence[CellResult]) -> list[CellResult]:
+def _unbeaten(cells: Sequence[CellResult], cost: str) -> list[CellResult]:
     priced = [
-        (mean(cell.values_of("flops")), mean(cell.values_of("error")), cell) for cell in cells if cell.runs
+        (mean(cell.values_of(cost)), mean(cell.values_of("error")), cell) for cell in cells if cell.runs
     ]
     kept, lowest = [], np.inf
-    for flops, error, cell in sorted(priced, key=lambda entry: entry[:2]):
-        if np.isfinite(flops) and error < lowest:
+    for spent, error, cell in sorted(priced, key=lambda entry: entry[:2]):
+        if np.isfinite(spent) and error < lowest:
             lowest = error
             kept.append(cell)
     return kept

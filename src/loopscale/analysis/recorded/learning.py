@@ -1,15 +1,20 @@
-"""Whether runs have learnt and whether their training is over, in words: the only place of these words.
+"""When runs pass milestones, whether they have learnt, and whether their training is over.
+
+This is the only place of the words for the state of runs. A run that never passes a milestone is censored, and no run
+is dropped.
 
 A run that stands on the plateau says nothing of the question, so a law or comparison with such runs has the verdict
 "not learnt". A law on runs that are still falling describes nets after this many steps.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Literal
 
-from loopscale.analysis.recorded.results import CellResult, TrialResult
-from loopscale.stats.learning import Learnt
-from loopscale.stats.milestones import is_milestone
+from loopscale.analysis.recorded.results import CellResult, Results, TrialResult
+from loopscale.questions.axes.base import axis_of
+from loopscale.stats.learning import Emergence, Learnt
+from loopscale.stats.milestones import Milestone, is_milestone
 
 NOT_LEARNT: Literal["not learnt"] = "not learnt"
 """The verdict on runs that stand on the plateau."""
@@ -41,7 +46,7 @@ def steps_words(runs: Sequence[TrialResult], along: str = "") -> str:
     """
     counted = learnt(runs)
     longer = any(run.steps_factor > 1 for run in runs)
-    if not (counted.falling or longer) or along in ("training.steps", "prompts", "flops"):
+    if not (counted.falling or longer) or along == "training.steps" or axis_of(along).is_training:
         return ""
     steps = sorted({int(run.settings["training.steps"]) for run in runs if "training.steps" in run.settings})
     if not steps:
@@ -82,3 +87,35 @@ def study_sentence(counted: Learnt) -> str:
 
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
+
+
+def emergences(runs: Sequence[TrialResult]) -> list[Emergence | None]:
+    """The interval of the emergence of every run; None if the task has no room, or if the floor is unknown."""
+    return [run.learning.emergence if run.learning else None for run in runs]
+
+
+def passages(results: Results, runs: Sequence[TrialResult], milestone: Milestone) -> list[Emergence | None]:
+    """The two reports between which every run passed, in the unit of the milestone.
+
+    FLOPs and seconds are those of `prices.study_prices`, so the clock of one busy machine decides nothing.
+
+    Parameters
+    ----------
+    runs
+        Runs that answer for the cells of the study.
+    """
+    passed = emergences(runs) if milestone.regret is None else [run.passed(milestone) for run in runs]
+    if milestone.unit == "steps":
+        return passed
+    # Imported here, because the module imports torch, which the step of a milestone does not need.
+    from loopscale.analysis.recorded.prices import study_prices
+
+    priced = study_prices(results)
+
+    def cost(run: TrialResult, step: float) -> float:
+        return float(priced[run.trial].after(step, milestone.unit)) if math.isfinite(step) else step
+
+    return [
+        each and Emergence(cost(run, each.after), cost(run, each.by))
+        for run, each in zip(runs, passed, strict=True)
+    ]

@@ -25,7 +25,7 @@ from loopscale.notation.mistakes import Mistakes
 from loopscale.questions.claim import WORDS
 
 if TYPE_CHECKING:  # prices import torch, which the records do without
-    from loopscale.foresight.price import Price
+    from loopscale.foresight.plan import Price
 
 FINDINGS_FILE = "FINDINGS.md"
 BEGIN = "<!-- findings: written by `make findings` -->"
@@ -138,7 +138,7 @@ def unrun_studies(root: Path, recorded: Sequence[str]) -> list[str]:
 def price_of(root: Path, name: str) -> "Price | None":
     """The price of a study on one GPU; `None` for a study whose corpus is not in the repository. Raises Mistakes."""
     # Imported here because studies import torch, which the records do without.
-    from loopscale.foresight.price import study_price
+    from loopscale.foresight.plan import study_price
     from loopscale.pricing.speed import H100
     from loopscale.studies.spec import Study
 

@@ -5,7 +5,7 @@ claim is over, the chance of a verdict, and the runs that a verdict would take.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -14,8 +14,7 @@ from loopscale.questions.claim_evidence import Sides, compare_sides
 from loopscale.questions.claim_verdict import Verdict, judge
 from loopscale.questions.until import question_hash
 from loopscale.runner.decide.cell_run import CellRun
-from loopscale.runner.decide.job import Job
-from loopscale.runner.decide.live_runs import CurveReader, LiveCell, LiveRuns
+from loopscale.runner.decide.live_runs import LiveCell, LiveRuns
 from loopscale.runner.decide.question import MOST_NEEDED, Judged, learnt
 from loopscale.stats.contrasts import ALPHA, deciding_replicates
 from loopscale.stats.learning_chances import PRIOR_COUNT
@@ -31,11 +30,14 @@ class ClaimQuestions:
         study: Study,
         schedule: LookSchedule,
         cell_runs: Mapping[str, CellRun],
-        baselines: Mapping[str, Job],
-        read_curve: CurveReader,
+        present_runs: Callable[[], LiveRuns],
     ) -> None:
-        self.study, self.schedule, self._cell_runs, self._baselines = study, schedule, cell_runs, baselines
-        self._read_curve = read_curve
+        self.study, self.schedule, self._cell_runs, self._present_runs = (
+            study,
+            schedule,
+            cell_runs,
+            present_runs,
+        )
         plain = study.model_dump(mode="json")
         self.identities = [question_hash(claim, plain) for claim in plain["claims"]]
         self.texts = [claim.text for claim in study.claims]
@@ -48,8 +50,7 @@ class ClaimQuestions:
 
     def judge(self) -> list[Judged]:
         """The verdicts on all claims from the present runs."""
-        claims = self.study.claims
-        runs = LiveRuns(self.study, self.schedule, self._cell_runs, self._baselines, self._read_curve)
+        claims, runs = self.study.claims, self._present_runs()
         sides = [compare_sides(runs, claim) for claim in claims]
         verdicts = judge(claims, sides)
         alphas = (

@@ -10,14 +10,13 @@ from collections.abc import Collection, Mapping
 from loopscale.core.config import leaves
 from loopscale.runner.decide.cell_run import CellRun
 from loopscale.runner.decide.job import Job
+from loopscale.runner.decide.live_runs import LiveCell
 from loopscale.runner.decide.question import MOST_NEEDED, Judged, learnt
 from loopscale.stats.contrasts import ALPHA
-from loopscale.stats.fitting import rate_of_course
-from loopscale.stats.law_looks import LawLooks, law_looks, usable_errors
+from loopscale.stats.law_looks import LawLooks, usable_errors
 from loopscale.stats.looks import LookSchedule
 from loopscale.studies.law_questions import LawQuestion, law_questions
 from loopscale.studies.spec import Study
-from loopscale.theory.prediction import predict
 
 
 class LawQuestions:
@@ -43,12 +42,9 @@ class LawQuestions:
         return [self._judged(question, ALPHA / self.family) for question in self.questions]
 
     def _judged(self, question: LawQuestion, alpha: float) -> Judged:
-        errors = {
-            key: [job.measure(question.law["of"]) for job in sorted(self._cell_runs[key].answers, key=_seed)]
-            for key in question.places
-        }
-        looks = self._looks(question, [(question.places[key], values) for key, values in errors.items()])
         cells = tuple(self._cell_runs[key] for key in question.places)
+        errors = question.errors(LiveCell(cell, index, _no_curve) for index, cell in enumerate(cells))
+        looks = self._looks(question, errors)
         word = looks.verdict(alpha) if looks else "undecided"
         if not learnt(cells).all:
             word = "not learnt"
@@ -99,21 +95,18 @@ class LawQuestions:
 
     def course(self, question: LawQuestion) -> tuple[float, ...]:
         """The theory's value at each place of the axis. Raises ValueError."""
-        law, cell = question.law, next(iter(question.places))
+        cell = next(iter(question.places))
         task = self.study.task(cell).model_dump(mode="json")
         settings = dict(leaves(self.study.layout.trials[cell].settings | {"task": task}))
-        return tuple(predict(law["theory"], settings, law["along"], question.x, law["of"]))
+        return question.course(settings)
 
-    def _looks(self, question: LawQuestion, cells: list[tuple[float, list[float]]]) -> LawLooks | None:
+    def _looks(self, question: LawQuestion, errors: Mapping[str, list[float]]) -> LawLooks | None:
         """None before the first look, and if the theory or the fit has no rate."""
-        forms, x = question.law["form"], question.x
         try:
-            course = self.course(question)
-            schedule = question.schedule(self.schedule)
-            return law_looks(forms, cells, schedule, lambda fit: rate_of_course(fit.form, x, course))
+            return question.looks(errors, self.course(question), self.schedule)
         except ValueError:
             return None
 
 
-def _seed(job: Job) -> int:
-    return job.seed or 0
+def _no_curve(_: Job) -> None:
+    """Laws along curves are no questions, so no curve is read."""

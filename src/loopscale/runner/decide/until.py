@@ -32,6 +32,7 @@ therefore changes no decision.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from loopscale.questions.until import family_hash, in_reserve
 from loopscale.records.decisions import Decision, Step, decision_note, recorded_decisions
@@ -40,7 +41,7 @@ from loopscale.runner.decide.cell_run import CellRun
 from loopscale.runner.decide.claim_questions import ClaimQuestions
 from loopscale.runner.decide.job import Job
 from loopscale.runner.decide.law_questions import LawQuestions
-from loopscale.runner.decide.live_runs import CurveReader
+from loopscale.runner.decide.live_runs import CurveReader, LiveRuns
 from loopscale.runner.decide.question import Judged
 from loopscale.stats.looks import LookSchedule
 from loopscale.studies.spec import Study
@@ -78,7 +79,12 @@ class StudyLooks:
         self.schedule: LookSchedule = study.until.schedule(study.replicates)
         laws = LawQuestions(study, self.schedule, self._cell_runs)
         self._families = (
-            ClaimQuestions(study, self.schedule, self._cell_runs, baselines, read_curve),
+            ClaimQuestions(
+                study,
+                self.schedule,
+                self._cell_runs,
+                partial(LiveRuns, study, self.schedule, self._cell_runs, baselines, read_curve),
+            ),
             laws,
         )
         self._second = laws.second

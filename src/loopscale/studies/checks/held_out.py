@@ -4,13 +4,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from loopscale.notation.mistakes import Fault, Place
+from loopscale.questions.axes.base import axis_of
 from loopscale.questions.law import LawSpec
 from loopscale.stats.milestones import EMERGED_AT, is_milestone
 from loopscale.stats.prediction import LEAST_PREDICTING
-from loopscale.studies.axes import FACTORS_OF_PROMPTS, PROMPTS
 from loopscale.studies.cells import Layout
 from loopscale.studies.held_out import (
-    UNSUITED,
     axis_values,
     has_circle,
     held_out_tests,
@@ -44,11 +43,10 @@ def _law_faults(
     """What is wrong with one law's held-out values, and the remedy."""
     if law.hold_out is None:
         return
-    if reason := UNSUITED.get(law.along):
-        yield (
-            f"a law along {law.along} holds out values, but {reason}",
-            "hold out values of a numeric setting",
-        )
+    axis = axis_of(law.along)
+    if axis.not_held_out:
+        what = f"a law along {law.along} holds out values, but {axis.not_held_out}"
+        yield what, "hold out values of a numeric setting"
         return
     if is_milestone(law.measure) and law.measure != EMERGED_AT:
         what = (
@@ -56,8 +54,8 @@ def _law_faults(
         )
         yield what, "ask of emerged_at in steps, or remove hold_out"
         return
-    if law.along == PROMPTS and (tuned := [path for path in FACTORS_OF_PROMPTS if path in study.nuisance]):
-        what = f"a law along prompts holds out values, but {tuned[0]} is tuned"
+    if tuned := [path for path in axis.factors if path in study.nuisance]:
+        what = f"a law along {law.along} holds out values, but {tuned[0]} is tuned"
         yield what, f"put {tuned[0]} under fixed or scientific"
         return
     values = axis_values(layout.cells, law.along, shared)

@@ -21,7 +21,8 @@ from loopscale.notation.settings import (
     validation_faults,
 )
 from loopscale.notation.where import holds, paths
-from loopscale.questions.law import CURVE_AXES, DERIVED_AXES, LawSpec
+from loopscale.questions.axes.base import LawAxis, axis_of
+from loopscale.questions.law import LawSpec
 from loopscale.questions.measures import CURVE_MEASURES
 from loopscale.solvers.base import Solver
 from loopscale.stats.milestones import KINDS as MILESTONES
@@ -394,12 +395,13 @@ def _laws(study: StudySchema, layout: Layout, tasks: list[Task]) -> Iterator[Fau
     for n, law in enumerate(study.laws):
         yield from _theory(n, law, study, layout)
         yield from _measure(n, law, _other_measures(study, layout, tasks))
-        if law.along in CURVE_AXES or law.along in numeric:
+        axis = axis_of(law.along)
+        if axis.curve or law.along in numeric:
             continue
         place: Place = ("laws", n, "along")
-        if settings := DERIVED_AXES.get(law.along):
-            if not any(path.startswith(settings) for path in numeric):
-                names = " or ".join(name.rstrip(".") for name in settings if name not in BUDGET_PATHS)
+        if axis.varied:
+            if not any(path.startswith(axis.varied) for path in numeric):
+                names = " or ".join(name.rstrip(".") for name in axis.varied if name not in BUDGET_PATHS)
                 what = f"a law runs along {law.along}, which are the same in every cell"
                 yield Fault(place, what, f"vary a number of {names}")
             continue
@@ -410,13 +412,14 @@ def _laws(study: StudySchema, layout: Layout, tasks: list[Task]) -> Iterator[Fau
                 "which is not numeric" if law.along in study.scientific else "which the study does not vary"
             )
         what = f"a law runs along {law.along}, {reason}"
-        yield Fault(place, what, one_of(law.along, [*numeric, *CURVE_AXES, *DERIVED_AXES]))
+        yield Fault(place, what, one_of(law.along, [*numeric, *LawAxis.choices()]))
 
 
 def _measure(n: int, law: LawSpec, others: Iterable[str]) -> Iterator[Fault]:
     """A law is of an error, of a milestone, or of one of the other measures of the study."""
-    known = dict.fromkeys(ERRORS if law.along in CURVE_AXES else (*ERRORS, *MILESTONES))
-    if law.along not in CURVE_AXES and law.of not in known:
+    curve = axis_of(law.along).curve
+    known = dict.fromkeys(ERRORS if curve else (*ERRORS, *MILESTONES))
+    if not curve and law.of not in known:
         known |= dict.fromkeys(others)
     if law.of not in known:
         what = f"a law along {law.along} is of {law.of!r}, which is not measured there"
