@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from loopscale.interface import reports
+
 VERBS = {
     "list": ["list"],
     "best": ["best", "tiny"],
@@ -100,6 +102,16 @@ def test_what_stands_in_the_place_of_a_mirror_is_replaced(loopscale, records: Pa
 def changed(records: Path, statement: str) -> None:
     with closing(sqlite3.connect(records / "mlflow.db")) as database, database:
         database.execute(statement)
+
+
+def test_a_report_says_what_a_store_answers_that_takes_no_page(
+    loopscale, records: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(reports, "ATTACH_SECONDS", 0.5)
+    changed(records, "UPDATE runs SET start_time = NULL")
+    answer = loopscale("report", "tiny", "--store", records)
+    assert answer.code == 0
+    assert "it takes no notes (start_time cannot be None)" in answer.err
 
 
 def test_a_report_on_a_database_without_a_table_does_not_wait_for_the_table(loopscale, records: Path):

@@ -260,6 +260,11 @@ def test_a_lost_setting_comes_back_and_a_changed_one_is_named(call: Call, store:
     assert timeless(store) == before
 
 
+def test_a_damaged_tag_is_named_by_one_check(call: Call, store: Path):
+    changed(store, f"UPDATE tags SET value = 'abc' WHERE key = 'number' AND {REPLICATE}")
+    assert [each["check"] for each in findings(call)] == ["tags"]
+
+
 def timeless(store: Path) -> dict[str, list[list]]:
     """The rows of all tables without whole numbers, such as times."""
     found = {table: rows(store, f"SELECT * FROM {table}") for table in TABLES}

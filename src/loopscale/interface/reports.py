@@ -15,6 +15,8 @@ from loopscale.records.stores.opening import open_store
 
 ANSWER = "**Answer**"
 """The line of a parent run's description that follows the note of the study's file."""
+ATTACH_SECONDS = 60.0
+"""The longest wait for a store that takes no page."""
 
 
 @with_loopscale_errors
@@ -167,8 +169,9 @@ def _attach(store: "Store", study: str, page: bytes, description: str) -> bool:
     else:
         with MlflowWriter(store, study, {}) as writer:
             writer.write(Note(STUDY, tags={RUN_NOTE: description}, artifacts=((REPORT, page),)))
-            if writer.flush(60) and not writer.refused:
+            if writer.close(ATTACH_SECONDS) and not writer.refused:
                 return True
-            reason = writer.refused[0][1] if writer.refused else writer.denied or "it does not answer"
+            fault = f"it takes no notes ({writer.fault})" if writer.fault else "it does not answer"
+            reason = writer.refused[0][1] if writer.refused else writer.denied or fault
     tell(f"the report was not attached to the study in {store.name}: {reason}")
     return False

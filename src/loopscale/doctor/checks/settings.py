@@ -8,6 +8,7 @@ from typing_extensions import override
 
 from loopscale.doctor.check import CannotMend, Check, Finding, Patient
 from loopscale.doctor.second_evaluation import job_of, jobs_of, recorded_study
+from loopscale.errors import StoreError
 from loopscale.records.model import OVER, Run, decode, encode, flatten
 
 
@@ -37,10 +38,14 @@ def _given(patient: Patient, study: str, over: list[Run]) -> dict[str, dict[str,
     """
     if not over or (recorded := recorded_study(patient, study)) is None:
         return {}
+    try:
+        jobs = jobs_of(patient, recorded)
+    except StoreError:  # a record with a damaged tag, which the check of the tags names
+        return {}
     known = {name for run in over for name in run.params}
     return {
         job.key: {name: value for name, value in flatten(job.work.settings).items() if name in known}
-        for job in jobs_of(patient, recorded)
+        for job in jobs
     }
 
 

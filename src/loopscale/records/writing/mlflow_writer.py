@@ -78,6 +78,8 @@ class Delivery:
         self.denied = ""  # why the store does not let this user write any more
         self.refused: list[tuple[Note, Exception]] = []  # bugs, to be reported at the end
         self.away_since: float | None = None  # seconds since 1970, while the store does not answer
+        self.fault = ""
+        """What the store answered last, while it takes no notes."""
         self._waiting: dict[str, list[Note]] = {}
         self._singly: set[str] = set()
         self._whole: set[str] = set()
@@ -111,6 +113,9 @@ class Delivery:
             return not self.backlog
 
     def close(self, timeout: float) -> bool:
+        """Deliver the notes within `timeout` seconds, and end. A second call only says whether all were delivered."""
+        if self._stop.is_set():
+            return not self.backlog
         done = self.flush(timeout)
         self._stop.set()
         with self._changed:
@@ -130,7 +135,7 @@ class Delivery:
             try:
                 self.send(notes)
                 self._begun.add(notes[0].key)
-                self.away_since, self.denied, denied_since = None, "", None
+                self.away_since, self.fault, self.denied, denied_since = None, "", "", None
             except Refused as problem:
                 self._refuse(notes, problem)
             except LeaseTaken:
@@ -138,7 +143,7 @@ class Delivery:
                 return
             except Exception as problem:  # the driver must survive every error of the store
                 away = True
-                self.away_since = self.away_since or time.time()
+                self.away_since, self.fault = self.away_since or time.time(), str(problem)[:200]
                 self._put_back(notes)
                 denied_since = (denied_since or time.monotonic()) if isinstance(problem, Denied) else None
                 if denied_since and time.monotonic() - denied_since >= TOLERANCE:
