@@ -130,7 +130,7 @@ WRONG = {
         "along: model.width",
         20,
         "model.width",
-        "training.loops, loop, point",
+        "training.loops, flops, loop, point",
     ),
     "law along prompts that are the same": (
         "along: loop",
