@@ -256,6 +256,7 @@ def test_regret_of_a_net_is_the_error_less_the_floor_on_the_same_prompts(kind: s
     assert curve.regret[0] == pytest.approx(errors - floor(task).error, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_the_floor_on_the_evaluation_prompts_is_the_recorded_baseline():
     trials = pd.read_parquet(RECORDS / "sparse_noise" / "trials.parquet").set_index("run")
     curves = pd.read_parquet(RECORDS / "sparse_noise" / "curves.parquet")

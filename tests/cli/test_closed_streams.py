@@ -16,13 +16,14 @@ def test_a_closed_stream_is_no_reason_to_fail(closed: str):
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_a_message_for_a_closed_stderr_is_no_output():
     command = f'"{sys.executable}" -m loopscale.cli.main show absent 2>&-'
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (2, "", "")
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     "verb",
     [

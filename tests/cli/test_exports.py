@@ -151,6 +151,7 @@ def test_the_examples_in_the_help_of_query_work(loopscale, store: Path):
     assert lost == []
 
 
+@pytest.mark.slow
 def test_a_trial_names_the_commit_that_trained_it(loopscale, elsewhere: Path, recording, study_file: Path):
     study = Study.load(study_file)
     with recording(Path("records"), study) as made:
@@ -165,6 +166,7 @@ def test_a_trial_names_the_commit_that_trained_it(loopscale, elsewhere: Path, re
     assert open_store("records").studies() == ["tiny"]
 
 
+@pytest.mark.slow
 def test_an_export_holds_the_floors_that_its_store_knows(loopscale, store: Path, elsewhere: Path):
     assert (
         loopscale("report", "tiny", "--store", store, "--out", "page.html").code == 0

@@ -95,6 +95,7 @@ def test_every_verb_has_a_function_or_a_reason():
     assert CASES.keys() | SLOW == FUNCTIONS.keys()
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("verb", CASES)
 def test_a_verb_and_its_function_give_the_same_result(
     verb: str, loopscale: Callable[..., Any], study_file: Path, store: Path, elsewhere: Path

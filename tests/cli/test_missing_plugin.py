@@ -70,6 +70,7 @@ def recorded_numbers(answer: dict[str, Any]) -> list[Any]:
     return [*cells, *((claim["claim"], claim["verdict"]) for claim in answer["claims"])]
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("change", "says"),
     [
@@ -112,6 +113,7 @@ def said_by_plan(loopscale: Callable[..., Any], study: Path) -> list[str]:
     return [warning for warning in answer.json["warnings"] if "since the last run" in warning]
 
 
+@pytest.mark.slow
 def test_a_plan_says_how_many_trials_a_changed_plugin_trains_again(
     study: Path, loopscale: Callable[..., Any]
 ):

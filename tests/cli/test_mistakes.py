@@ -90,6 +90,7 @@ COMMANDS: list[tuple[str, list[str], str]] = [
 ]
 
 
+@pytest.mark.quick_cases(5)
 @pytest.mark.parametrize(
     ("where", "words", "message"), [pytest.param(*case, id=" ".join(case[1])) for case in COMMANDS]
 )
@@ -261,7 +262,7 @@ def test_a_bug_shows_its_traceback(monkeypatch, elsewhere):
     def broken(*words: object, **more: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(main, "app", broken)
+    monkeypatch.setattr(main, "_command", lambda: broken)
     with pytest.raises(ZeroDivisionError):
         main.main([])
 
@@ -331,6 +332,7 @@ def test_resources_beyond_the_machine_are_a_mistake_before_ray_starts(tmp_path: 
     assert not (Path(__file__).parents[2] / "new").exists()
 
 
+@pytest.mark.slow
 def test_a_variable_that_a_library_does_not_understand_is_one_line():
     program = [sys.executable, "-m", "loopscale.cli.main", "plan", "quickstart"]
     done = subprocess.run(

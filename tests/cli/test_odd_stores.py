@@ -104,6 +104,7 @@ def changed(records: Path, statement: str) -> None:
         database.execute(statement)
 
 
+@pytest.mark.slow
 def test_a_report_says_what_a_store_answers_that_takes_no_page(
     loopscale, records: Path, monkeypatch: pytest.MonkeyPatch
 ):

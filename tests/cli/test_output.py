@@ -56,6 +56,7 @@ show_answers(columns, rows, wide="--wide" in sys.argv)
 """
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(
     ("width", "left"),
     [

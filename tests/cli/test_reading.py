@@ -228,6 +228,7 @@ def test_the_report_is_a_page_and_an_artifact_of_the_study(loopscale, elsewhere,
     assert attached.read_bytes() == page.read_bytes()
 
 
+@pytest.mark.slow
 def test_the_description_of_the_parent_run_holds_the_answer_and_keeps_a_note(loopscale, records):
     """A resumed run writes the report again, so the answer must not stand twice."""
     assert loopscale("report", "tiny", "--store", "records").code == 0
@@ -263,6 +264,7 @@ def test_the_report_has_the_origin_of_the_results(loopscale, records, recording,
     assert "scientific:\n  training.loops: [1, 2]" in page
 
 
+@pytest.mark.slow
 def test_compare_matches_cells_and_laws_of_two_studies(loopscale, elsewhere, records, recording, study_file):
     longer = elsewhere / "studies" / "longer.yaml"
     longer.parent.mkdir()
@@ -301,6 +303,7 @@ def test_plan_says_what_earlier_runs_have_left(loopscale, store, study_file):
     assert "left to train" not in loopscale("plan", study_file, "--rate", "1e9").out
 
 
+@pytest.mark.slow
 def test_compare_warns_first_of_different_prompts_and_keeps_lines_short(
     loopscale, elsewhere, records, recording, study_file, monkeypatch
 ):
@@ -320,6 +323,7 @@ def test_compare_warns_first_of_different_prompts_and_keeps_lines_short(
     assert any("conjugate_gradient (features inputs)" in line for line in table)
 
 
+@pytest.mark.slow
 def test_records_travel_between_stores(loopscale, store):
     assert loopscale("export", "tiny", "--store", store, "--to", "carried", "--json").json["trials"] == 12
     taken = loopscale("import", "carried", "--store", "other", "--json").json

@@ -36,6 +36,7 @@ def test_a_renamed_study_has_its_answers_under_the_new_name(loopscale, records: 
     assert {run.tags["study"] for run in runs if run.is_trial} == {"scaling/heads"}
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", None])
 def test_a_study_with_a_damaged_description_is_renamed(loopscale, records: Path, content: bytes | None):
     (description,) = records.glob("artifacts/*/artifacts/study.json")
@@ -53,6 +54,7 @@ def test_a_run_goes_on_with_renamed_records(loopscale, records: Path, study_file
     assert left["trials"] == 0
 
 
+@pytest.mark.slow
 def test_names_that_are_taken_held_or_impossible_are_refused_in_one_line(loopscale, records: Path):
     for words, message in (
         (["tiny", "tiny"], "give another one"),

@@ -21,6 +21,7 @@ PRINTING = {"typer", "rich", "markdown_it", "mdurl", "pygments", "attr", "annota
 """Packages that typer imports to print help."""
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(
     "words",
     [["best", "tiny"], ["query", "SELECT count(*) FROM curves"], ["list"], ["--help"], ["run", "--help"]],

@@ -76,6 +76,7 @@ def test_plan_and_simulate_print_what_longer_trainings_would_cost(printed, file:
     assert later["steps"] == soon["steps"] == {"most": 1.0}
 
 
+@pytest.mark.slow
 def test_list_says_what_was_ordered_and_why(printed, tmp_path: Path):
     made, store = deciding(CLEAR, SAME, until={"steps": 2, "looks": [3, 5], "futile": 0.0}), Store()
     complete(made, Longer(1, means={1: -2.0}, only=(1,)), store)
@@ -105,6 +106,7 @@ def test_plan_leaves_cells_in_reserve_out_of_the_least_and_counts_them_in_the_mo
     )
 
 
+@pytest.mark.slow
 def test_best_says_of_every_claim_how_its_looks_ended(printed, tmp_path: Path):
     made, store = deciding(CLEAR, SAME, until={"looks": [3, 5], "futile": 0.2}), Store()
     complete(made, Longer(1, means={1: -2.0}, ready=1), store)

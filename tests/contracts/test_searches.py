@@ -19,6 +19,7 @@ from loopscale.notation.space import Axis
 from loopscale.runner.decide.sampler import Sampler, TriedPoint
 
 
+@pytest.mark.slow
 def test_reading_a_study_does_not_import_optuna():
     lines = ["import sys", "from loopscale.studies.spec import Study", f"Study.parse({TREE!r}).document()"]
     done = subprocess.run(

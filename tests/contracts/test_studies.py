@@ -38,6 +38,7 @@ def test_a_study_file_starts_with_a_comment_on_the_fixed_settings(path: Path):
     assert "Held fixed" in comment
 
 
+@pytest.mark.quick_cases(9)
 def test_a_study_survives_a_round_trip_through_plain_data(path: Path):
     study = loaded(path)
     again = Study.parse(study.model_dump(mode="json", exclude_unset=True), study.name)

@@ -85,6 +85,7 @@ def test_a_holder_on_another_host_is_alive_while_it_changes_its_file(tmp_path: P
     assert not held.exists()
 
 
+@pytest.mark.slow
 def test_damage_to_the_file_of_a_lock_blocks_nobody(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(file_locks, "SILENCE_SECONDS", 0.5)
     monkeypatch.setattr(file_locks, "take", _no_locks)

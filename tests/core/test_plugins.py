@@ -119,6 +119,7 @@ def test_settings_of_records_name_the_plugin_and_its_hash(study: Path):
     assert Trial.model_validate(trial(study).model_dump(mode="json")) == trial(study)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("file", ["my_model.py", "my_tasks.py"])
 def test_a_changed_file_makes_another_trial_and_the_same_file_elsewhere_the_same_trial(
     study: Path, file: str
@@ -136,6 +137,7 @@ def test_a_changed_file_makes_another_trial_and_the_same_file_elsewhere_the_same
     assert trial(study).key != key
 
 
+@pytest.mark.slow
 def test_a_change_of_any_file_of_a_package_changes_the_baseline(study: Path):
     before = Study.load(study).baselines[0].plugin
     (study.parent / "my_solvers" / "names.py").write_text("UNUSED = 2\n")
@@ -148,6 +150,7 @@ def test_a_changed_plugin_replaces_its_earlier_version_in_the_process(study: Pat
     assert trial(study).model.gates == 4  # pyright: ignore[reportAttributeAccessIssue]
 
 
+@pytest.mark.slow
 def test_all_versions_of_a_task_are_evaluated_on_prompts_of_one_stream(study: Path):
     before, old = canonical(trial(study).task), trial(study).task.plugin
     (study.parent / "my_tasks.py").write_text(TASK + "CHANGED = 1\n")
@@ -205,6 +208,7 @@ def by_code() -> Iterator[None]:
     plugins.hashed_by_bytes.clear()
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(
     ("text", "equal"),
     [
@@ -232,6 +236,7 @@ def test_a_file_that_does_not_parse_has_the_hash_of_its_bytes(tmp_path: Path):
         assert find_plugin("./broken.py", tmp_path).digest == hash_of_bytes(tmp_path / "broken.py")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("by_code")
 def test_records_with_the_hash_of_the_bytes_belong_to_the_same_bytes(study: Path):
     file = study.parent / "my_model.py"
@@ -263,7 +268,7 @@ def test_records_with_the_hash_of_the_bytes_belong_to_the_same_bytes(study: Path
     assert changed_plugins(str(study), {"plugins": [f"my_model.py {new}"]}) == []
 
 
-@pytest.mark.quick_cases(4)
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(
     ("text", "line", "what"),
     [

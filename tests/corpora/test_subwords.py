@@ -53,6 +53,7 @@ def test_a_vocabulary_has_the_asked_size_and_common_words_as_one_token():
     assert train_subwords(small_pairs(), 5_000).vocabulary < 1_000
 
 
+@pytest.mark.slow
 @hypothesis.given(st.text().map(str.strip))
 def test_tokens_give_the_text_back_in_normal_form(text):
     (tokens,) = SUBWORDS.encode([text])

@@ -66,7 +66,7 @@ KINDS = {
 }
 
 
-@pytest.mark.quick_cases(3)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("path", ["locks/tiny.lock", "open.lock", "mirror/own/lock", "locks/tiny.lock.held"])
 def test_what_stands_in_the_place_of_a_lock_is_moved_aside(call: Call, store: Path, path: str, kind: str):
@@ -141,7 +141,7 @@ LOSSES = {
 }
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
 def test_lost_rows_of_metrics_come_back_from_the_other_table(call: Call, store: Path, loss: str):
     tables = (

@@ -54,6 +54,7 @@ def test_a_format_file_that_is_no_regular_file_is_one_line(
         assert "cannot be written (Is a directory); remove it" in capsys.readouterr().err
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("damage", ["a folder as lock", "a pipe as lock", "a time beyond all calendars"])
 def test_readers_read_a_store_with_a_damage_beside_the_records(

@@ -53,6 +53,7 @@ def noise(sd: float, measure: str = "excess", made: Study | None = None, late: i
     return Noise(NoiseTable([row]), emerged(made or study(), late=late))
 
 
+@pytest.mark.slow
 def test_less_noise_and_more_replicates_give_a_better_chance():
     (few,) = study_power(study(), noise(0.2))
     (quiet,) = study_power(study(), noise(0.05))
@@ -91,6 +92,7 @@ def _theory(points: np.ndarray) -> np.ndarray:
     return Bound.fill("bayes_ridge", {"dim": 2, "noise": 1.0}, {}).along("points", points.astype(int))
 
 
+@pytest.mark.slow
 def test_a_verdict_needs_all_runs_to_learn():
     (all_learn,) = study_power(study(replicates=40), noise(0.1))
     (some,) = study_power(study(replicates=40), noise(0.1, late=20))
@@ -164,6 +166,7 @@ def test_a_law_along_the_loops_has_one_rate_for_each_run():
 CLAIM = {"text": "more pairs help", "first": {"task.points": 64}, "second": {"task.points": 8}, "of": "error"}
 
 
+@pytest.mark.slow
 def test_the_power_of_a_claim_falls_with_the_number_of_claims():
     few = study(laws=[], claims=[CLAIM | {"margin": 0.2}], replicates=6)
     others = [CLAIM | {"text": f"claim {n}", "first": {"task.points": n}, "margin": 0.2} for n in (16, 32)]
@@ -222,6 +225,7 @@ def test_a_claim_about_an_algorithm_is_unpaired_and_one_about_loops_has_no_known
     assert "two numbers of loops" in loops.because
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("law", "sd", "outlook", "words"),
     [

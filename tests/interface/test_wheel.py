@@ -68,6 +68,7 @@ def shipped_by(purelib: Path) -> set[str]:
     return {path.relative_to(shipped).as_posix() for path in shipped.rglob("*.yaml")}
 
 
+@pytest.mark.slow
 def test_an_installed_wheel_finds_its_studies(tmp_path: Path):
     purelib, program = install(build("wheel", tmp_path), tmp_path / "environment")
     assert shipped_by(purelib) == shipped_studies()

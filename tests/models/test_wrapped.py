@@ -166,6 +166,7 @@ INIT = 'dim: int, layers: int = 2, gate: Literal["on", "off"] = "on"'
 FORWARD = "def forward(self, states: Tensor)"
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(
     ("before", "after", "where", "what"),
     [

@@ -50,6 +50,7 @@ def test_both_ends_belong_to_the_distribution_and_to_the_grid(axis: Axis):
         assert end in axis.grid()
 
 
+@pytest.mark.slow
 @given(axes())
 def test_a_grid_rises_without_repeating_itself_and_stays_within_the_ends(axis: Axis):
     grid = axis.grid()

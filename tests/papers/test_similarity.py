@@ -85,6 +85,7 @@ def test_similarity_of_errors_is_the_mean_cosine_of_residuals_over_prompts():
         assert float(found[step, iterate]) == pytest.approx(np.mean(by_hand), abs=1e-12)
 
 
+@pytest.mark.slow
 def test_the_construction_of_newton_matches_newton_step_for_step():
     built = Constructed.model_validate({"name": "newton", "variant": "relu", "start": 0.002})
     found = matches(built, NewtonFrom(0.002), (14, 18), STEEP)

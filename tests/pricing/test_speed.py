@@ -189,6 +189,7 @@ WHOLE: dict[str, Any] = {"attention": "relu", "normaliser": "length"}
 """Settings of a decoder that computes every prefix of a game again, because its tokens see their number."""
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("kind", ["gpt2", "looped"])
 @pytest.mark.parametrize("settings", [{}, WHOLE], ids=["in parts", "whole prefixes"])
 def test_a_planned_trial_has_the_time_of_its_play(kind: str, settings: dict[str, Any]):

@@ -282,7 +282,7 @@ HARM: dict[str, tuple[Callable[[Path], Any], str]] = {
 }
 
 
-@pytest.mark.quick_cases(5)
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(("harm", "message"), HARM.values(), ids=HARM.keys())
 def test_a_damaged_export_gives_an_error_of_one_line(folder: Path, harm: Callable[[Path], Any], message: str):
     harm(folder)

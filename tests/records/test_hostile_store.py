@@ -359,6 +359,7 @@ CHECKPOINTS = {
 }
 
 
+@pytest.mark.quick_cases(6)
 @pytest.mark.parametrize("content", CHECKPOINTS.values(), ids=CHECKPOINTS.keys())
 def test_damaged_checkpoints_and_weights(victim: Victim, content: bytes):
     from loopscale.training import checkpoint
@@ -402,7 +403,7 @@ IMPORTS: dict[str, Callable[[Path], Any]] = {
 }
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("harm", named(IMPORTS))
 def test_every_verb_survives_the_import_of_a_damaged_export(victim: Victim, harm: Callable[[Path], Any]):
     assert victim.call("export", "tiny", "--to", "exported")[0] == 0

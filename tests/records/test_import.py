@@ -153,7 +153,7 @@ HARM: dict[str, tuple[str, Callable[[dict[str, Any]], dict[str, Any]], str]] = {
 }
 
 
-@pytest.mark.quick_cases(4)
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(("table", "harm", "message"), named(HARM))
 def test_a_bad_row_is_refused_before_anything_is_written(exported: Path, other: Store, table, harm, message):
     rewritten(exported / f"{table}.parquet", harm)

@@ -66,6 +66,7 @@ def test_a_verb_says_in_one_line_that_the_database_is_locked(root: Path, capfd, 
     assert "is locked by process" in err
 
 
+@pytest.mark.slow
 def test_a_reader_waits_for_a_lock_that_ends(root: Path, monkeypatch):
     monkeypatch.setattr(folder, "LOCK_PATIENCE", 600.0)
     with contextlib.closing(sqlite3.connect(root / "mlflow.db", isolation_level=None)) as database:

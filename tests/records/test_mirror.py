@@ -246,6 +246,7 @@ def test_a_half_written_transaction_of_a_killed_driver_is_rolled_back(store: Fol
     assert ask(open_store(store.root), "SELECT role FROM trials") == [("replicate",)]
 
 
+@pytest.mark.slow
 def test_readers_see_whole_tables_while_a_writer_writes(store: FolderStore, trials):
     problems: list[BaseException] = []
 

@@ -221,6 +221,7 @@ def test_notes_wait_while_the_store_is_away_and_arrive_in_order():
     assert delivery.close(1)
 
 
+@pytest.mark.slow
 def test_runs_are_created_in_the_order_of_their_first_notes_despite_failures():
     arrived: list[str] = []
     failures = {"a": 2, "c": 1}

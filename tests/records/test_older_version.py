@@ -69,6 +69,7 @@ def check_rows(now: list[dict[str, Any]], before: list[dict[str, Any]], name: st
     assert all(value in (None, []) for value in newer), name
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("place", ["store", "export"])
 def test_reading_verbs_give_the_answers_of_the_older_version(old: Path, place: str, capfd):
     for name, sql in QUERIES.items():
@@ -80,6 +81,7 @@ def test_reading_verbs_give_the_answers_of_the_older_version(old: Path, place: s
     assert without_intervals(now, columns) == without_intervals(before, columns)
 
 
+@pytest.mark.slow
 def test_weights_of_the_older_version_load_as_nets(old: Path):
     keys = {file.stem for file in (old / "export/weights").iterdir()}
     assert len(keys) == WITH_WEIGHTS

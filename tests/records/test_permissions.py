@@ -166,6 +166,7 @@ def _taken_away(guarded: Guarded, user: str, experiment: str) -> Iterator[None]:
     guarded.grant(user, experiment, "EDIT")
 
 
+@pytest.mark.slow
 def test_a_short_denial_does_not_stop_the_driver():
     reasons, answers = list[str](), [Denied("no"), Denied("no"), None]
 

@@ -63,6 +63,7 @@ def test_checkpoints_lie_in_the_store_unless_storage_names_another_folder(store:
     assert fast.checkpoints.url == str(tmp_path / "fast" / "checkpoints")
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("storage", "message"),
     [

@@ -313,6 +313,7 @@ def test_a_game_of_one_round_has_no_exponent():
     assert all(math.isfinite(value) for value in found.values())
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(
     "model",
     [

@@ -201,6 +201,7 @@ def test_a_mixture_draws_every_number_of_layers_for_some_prompts():
     assert not torch.equal(batch.targets, alone.sample(2000, stream("prompts")).targets)
 
 
+@pytest.mark.slow
 def test_the_kernel_of_a_mixture_is_the_mean_of_its_kernels():
     """Networks of both depths are wide, so the prediction with the mean kernel is the best linear one."""
     task = network_task(layers=2, other_layers=[6], width=64, points=16)

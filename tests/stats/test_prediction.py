@@ -101,6 +101,7 @@ def test_new_runs_at_an_end_of_the_interval_are_just_possible():
         assert rise / variance == pytest.approx(stats.t.ppf(0.975, 9) ** 2, rel=0.03)
 
 
+@pytest.mark.slow
 def test_further_steps_of_the_search_leave_the_ends(monkeypatch: pytest.MonkeyPatch):
     """A search that refuses the value of its convergence doubles the distance by the last bit of a step."""
     x, _ = runs("power 1 + floor .1")

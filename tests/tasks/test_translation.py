@@ -146,6 +146,7 @@ def test_other_sources_cost_a_translator_much_and_a_language_model_nothing():
     assert float(task.probes(Guess(), batch, 1)["other_source"].abs().max()) < 1e-6
 
 
+@pytest.mark.slow
 def test_a_perfect_player_translates_perfectly():
     task = Translation()
     pairs, subwords = task._data().test, task._data().subwords
@@ -232,6 +233,7 @@ def test_a_missing_corpus_is_named_with_its_remedy_when_its_sentences_are_needed
         task.sample(1, stream(0))
 
 
+@pytest.mark.slow
 def test_a_length_that_no_pair_has_is_a_mistake():
     with pytest.raises(CorpusError, match="at most 4 tokens; write a larger length"):
         Translation(length=4).sample(1, stream(0))
@@ -258,6 +260,7 @@ def test_a_tied_read_out_needs_a_vocabulary():
         Trial.model_validate({"task": {"kind": "linear_regression"}, "model": {"kind": "gpt2", "tied": True}})
 
 
+@pytest.mark.slow
 def test_word_translation_plays_too_and_reports_show_its_translations():
     task = Translation()
     acted = acting(Solver.model_validate({"kind": "word_translation"}), task, 1)

@@ -34,6 +34,7 @@ def half_a_digit(text: str) -> float:
     return 0.501 * 10.0 ** (int(exponent or 0) - len(mantissa.partition(".")[2]))
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(("kind", "settings", "text"), WORKED)
 def test_worked_values_are_reproduced(kind: str, settings: dict, text: str):
     assert bound(kind, **settings).value() == pytest.approx(float(text), abs=half_a_digit(text))

@@ -116,6 +116,7 @@ def test_the_excess_of_a_solver_is_exact(
         assert_agrees(sampled[:, point], bound(kind, task, point=point, **settings).value())
 
 
+@pytest.mark.slow
 def test_the_best_averaging_has_the_excess_of_the_best_single_step():
     task = LinearRegression(dim=5, points=11, noise=1.0)
     best = 10 / (10 + 5 + 1 + 1.0)
@@ -123,6 +124,7 @@ def test_the_best_averaging_has_the_excess_of_the_best_single_step():
     assert_agrees(sampled, bound("one_step_best", task).value())
 
 
+@pytest.mark.slow
 def test_the_mean_excess_of_the_bayes_predictor_over_all_queries_is_the_decoder_floor():
     task = LinearRegression(dim=5, points=11, noise=0.5)
     assert_agrees(excess(Ridge(), task, 1, 8 * BATCH)[0].mean(-1), bound("decoder_floor", task).value())

@@ -75,6 +75,7 @@ def smallest_l1(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return solution.x[:dim] - solution.x[dim:]
 
 
+@pytest.mark.slow
 def test_l1_minimisation_succeeds_from_the_threshold_on():
     dim, nonzero, rng = 40, 4, np.random.default_rng(0)
     edge = value("l1_threshold", dim=dim, nonzero=nonzero)

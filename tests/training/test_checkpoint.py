@@ -224,6 +224,7 @@ HOSTILE: dict[str, Callable[[dict[str, Any], dict[str, torch.Tensor]], Any]] = {
 }
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("harm", HOSTILE.values(), ids=HOSTILE)
 def test_weights_of_another_net_are_refused_before_an_import(make, tmp_path: Path, harm: Callable):
     trial, store = make(kind="looped"), open_checkpoint_store(tmp_path)

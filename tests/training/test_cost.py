@@ -54,7 +54,7 @@ def test_flops_of_gpt2_equal_the_count_by_hand(make):
     assert counted.flops_step == 2 * read_in + 3 * blocks + 3 * read_out
 
 
-@pytest.mark.quick_cases(4)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("kind", Model.choices())
 @pytest.mark.parametrize("truncate", [True, False])
 @pytest.mark.parametrize(("loops", "window"), [(6, 3), (4, 4), (1, 1)])

@@ -26,6 +26,7 @@ def reports(trial: Trial) -> list[tuple[int, dict[str, float]]]:
     return [(progress.step, progress.metrics) for progress in train(trial)]
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("kind", Model.choices())
 def test_the_same_trial_twice_is_bitwise_equal(make, kind: str):
     once, again = reports(make(kind)), reports(make(kind))

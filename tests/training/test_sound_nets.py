@@ -131,6 +131,7 @@ def message(study: Path, before: str, after: str, where: str, refused: Callable[
     return text
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(("before", "after", "where", "what"), UNSOUND)
 def test_a_plan_refuses_a_net_that_is_no_function_of_seed_and_prompt(
     study: Path, before: str, after: str, where: str, what: str

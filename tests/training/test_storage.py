@@ -191,6 +191,7 @@ def test_a_full_disk_raises_storage_unavailable_and_keeps_the_old_file(full: Pat
     assert [file.name for file in full.iterdir()] == ["a.safetensors"]
 
 
+@pytest.mark.slow
 def test_a_write_succeeds_if_a_full_disk_gets_room_in_time(full: Path):
     (full / "other").write_bytes(b"x" * 230_000)
     threading.Timer(1.0, (full / "other").unlink).start()

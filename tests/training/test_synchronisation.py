@@ -70,7 +70,7 @@ BY_MODEL = [pytest.param(trial(LINE, model), id=model) for model in Model.choice
 BY_OBJECTIVE = [pytest.param(trial(LINE, training=settings), id=str(settings)) for settings in OBJECTIVES]
 
 
-@pytest.mark.quick_cases(10)
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("trial", BY_TASK + BY_MODEL + BY_OBJECTIVE)
 def test_a_step_copies_only_the_prompts_and_computes_the_loss_of_the_cpu(trial: Trial):
     with pretend_device() as device:
@@ -86,7 +86,7 @@ def test_a_step_copies_only_the_prompts_and_computes_the_loss_of_the_cpu(trial: 
     torch.testing.assert_close(losses, [here.learn(step) for step in (1, 2)], rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.quick_cases(3)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("trial", BY_OBJECTIVE + BY_MODEL + BY_TASK)
 def test_a_report_reads_from_the_device_once(trial: Trial):
     with pretend_device() as device:

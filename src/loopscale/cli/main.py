@@ -11,6 +11,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import cache
 from types import TracebackType
 from typing import Annotated, Any
 
@@ -117,6 +118,12 @@ def before_verb(
         print(context.get_help())
 
 
+@cache
+def _command() -> Callable[..., int | None]:
+    """All verbs with their options. Typer needs 40 ms to read them from the functions."""
+    return typer.main.get_command(app)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code. A user's mistake prints one line, a bug its traceback."""
     search_rarely()
@@ -129,7 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         _require_working_folder()
         with json_alone() if "--json" in (sys.argv if arguments is None else arguments) else nullcontext():
-            code = app(arguments, prog_name="loopscale", standalone_mode=False)
+            code = _command()(arguments, prog_name="loopscale", standalone_mode=False)
         sys.stdout.flush()
     except KeyboardInterrupt:
         code = 130

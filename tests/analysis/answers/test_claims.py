@@ -381,6 +381,7 @@ def test_a_claim_on_runs_that_stand_on_the_plateau_is_not_learnt():
     assert claims_table([found])["learnt"].tolist() == ["3 of 3 and 0 of 3"]
 
 
+@pytest.mark.slow
 def test_at_equal_flops_a_claim_reads_the_histories_and_is_indicative():
     series = find_results("algoformer/reduced/figure2b", DATA / "figure2b")
     spec = claim(kind("algoformer"), kind("gpt2"), basis="flops")

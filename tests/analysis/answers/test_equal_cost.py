@@ -74,6 +74,7 @@ def test_seconds_are_at_the_median_pace_of_the_cell_and_not_the_clock_of_one_tri
         assert min(clocks) / 2 < planned.pop() < 2 * max(clocks)
 
 
+@pytest.mark.slow
 def test_early_steps_of_a_curriculum_cost_less(figure5):
     trial = figure5.cells[0].runs[0]
     price = price_of(trial)

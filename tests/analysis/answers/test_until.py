@@ -94,6 +94,7 @@ def test_readers_of_a_store_and_of_an_export_give_the_words_of_the_decisions(
         assert repr(decisions_of(read)) == repr(decisions_of(results))
 
 
+@pytest.mark.slow
 def test_readers_give_the_words_of_the_decisions_on_claims_over_pairs(tmp_path: Path):
     pair = {"first": {"training.loops": 1}, "second": {"training.loops": 4}, "of": "error", "margin": None}
     made = deciding(
@@ -143,6 +144,7 @@ def test_a_claim_whose_nets_have_not_learnt_has_the_same_word_everywhere(tmp_pat
     assert store.decisions()[-1].word == "not learnt"
 
 
+@pytest.mark.slow
 def test_claims_on_nets_that_do_not_always_learn_have_the_same_words_everywhere(tmp_path: Path):
     made = deciding(
         CLEAR,
@@ -217,6 +219,7 @@ def test_an_open_claim_says_that_its_nets_are_still_falling(tmp_path: Path):
     )
 
 
+@pytest.mark.slow
 def test_only_the_longest_trainings_answer_and_readers_name_the_verdicts_on_the_shorter_ones(tmp_path: Path):
     made = deciding(CLEAR, SAME, until={"steps": 2})
     workers = Longer(2, means={1: -2.0, 4: -2.0}, only=(1,))
@@ -265,6 +268,7 @@ def test_the_shorter_trainings_answer_until_every_cell_of_the_order_has_a_longer
     assert any("under way" in text for text in order_sentences(results)) == (len(cells) < 2)
 
 
+@pytest.mark.slow
 def test_a_verdict_on_shorter_trainings_does_not_stand_for_the_longer_ones(tmp_path: Path):
     """The claim on the cells 2 and 4 holds per 90 steps. Its cells are trained again for another claim."""
 

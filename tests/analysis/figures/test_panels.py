@@ -97,6 +97,7 @@ def test_error_bars_at_one_place_stand_side_by_side_and_keep_their_true_place():
     assert list(alone.x) == [1, 4, 16, 64], "a single line stays in place"
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("of", ["error", "regret"])
 def test_no_two_curves_of_a_panel_share_a_look(of: Literal["error", "regret"]):
     planted = crossed()

@@ -52,6 +52,7 @@ def test_the_lines_are_means_over_runs_at_the_steps_of_the_comparison():
     assert {value for trace in similar.data if trace.mode != "none" for value in trace.y} == {0.9}
 
 
+@pytest.mark.slow
 def test_a_report_has_both_figures_for_every_solver_and_none_without_a_comparison():
     names = [figure.name for figure in study_figures(watched().results, [], [])]
     assert {"trainedmatch0", "trainedsimilarity0"} <= set(names)

@@ -265,6 +265,7 @@ def test_best_knows_the_learning_of_older_records_whose_floors_are_saved(tmp_pat
     assert not any(answer.regret for answer in best(results))
 
 
+@pytest.mark.slow
 def test_the_best_command_and_the_report_agree_on_the_states():
     for name in ("quickstart", "scaling_dimension"):
         store = open_store(RECORDS / name)

@@ -72,6 +72,7 @@ def test_every_search_suggests_the_same_points_after_a_death(kind: str, seed: in
     assert ends(resumed) == ends(complete(reduced, Workers(1), Store()))
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("kind", ["median", "hyperband"])
 def test_every_scheduler_decides_the_same_after_a_death(kind: str):
     reduced = study(scheduler={"kind": kind, "first_rung": 10})

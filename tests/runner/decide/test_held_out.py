@@ -228,6 +228,7 @@ class Emerging(Evaluated):
         return report
 
 
+@pytest.mark.slow
 def test_the_step_of_emergence_is_predicted_from_intervals_and_a_death_changes_nothing():
     fixed = TREE["fixed"] | {"training": TREE["fixed"]["training"] | {"steps": 900}}
     made, store = held_out_study(LAW | {"of": "emerged_at"}, fixed=fixed), Store()

@@ -36,6 +36,7 @@ def tuned(records: list[Record]) -> list[dict[str, Any]]:
     return [record.point for record in records if record.role == "tuning"]
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("kind", Search.choices())
 def test_no_search_trains_an_infeasible_point(kind: str):
     related = plain(kind, where=NARROW)
@@ -44,7 +45,7 @@ def test_no_search_trains_an_infeasible_point(kind: str):
     assert {point["training.batch_size"] * point["model.heads"] for point in points} == {8}
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("kind", Search.choices())
 def test_a_killed_search_with_known_points_and_relations_equals_the_uninterrupted_one(kind: str, seed: int):

@@ -156,7 +156,7 @@ class ContestedConductor(Conductor):
         return goes_on
 
 
-@pytest.mark.quick_cases(3)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("seed", range(10))
 def test_a_study_that_yields_slots_repeatedly_equals_the_undisturbed_study(seed: int):
     plain = study(search={"kind": "random", "trials": 6}, scheduler={"kind": "none"})

@@ -36,7 +36,7 @@ def tried(whole: Study, count: int = 1, deaths: random.Random | None = None) -> 
     return [repr(sorted(record.point.items())) for record in records if record.role == "tuning"]
 
 
-@pytest.mark.quick_cases(6)
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("space", TWELVE)
 @pytest.mark.parametrize("trials", [12, 14])
 @pytest.mark.parametrize("kind", SEARCHES)
@@ -88,7 +88,7 @@ def test_a_range_with_impossible_points_between_its_ends_is_refused():
     assert "where excludes 47 % of the points of a cell's ranges" in plan_study(even, rate=1e9).warnings
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("kind", Search.choices())
 def test_a_search_tries_the_values_of_a_step_and_no_others(kind: str):
     space = {"model.width": {"integer": [8, 14], "step": 2}, "training.lr": {"real": [0.1, 0.7], "step": 0.2}}
@@ -114,6 +114,7 @@ def test_a_wrong_step_is_a_mistake_with_a_remedy(axis: dict[str, Any], remedy: s
         small("random", {"training.warmup": axis}, 4)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("kind", ["random", "tpe"])
 def test_an_impossible_point_that_the_plan_has_missed_does_not_end_the_study(
     kind: str, monkeypatch: pytest.MonkeyPatch

@@ -91,6 +91,7 @@ def test_a_run_takes_nothing_from_its_surroundings(
     assert not [*home.iterdir(), *temporary.iterdir()], "the run leaves nothing behind"
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("limit", "line"),
     [

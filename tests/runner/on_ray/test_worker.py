@@ -369,6 +369,7 @@ def test_a_trial_whose_last_checkpoint_was_overwritten_by_an_older_checkpoint_is
     assert reports[-1].metrics == uninterrupted[-1].metrics
 
 
+@pytest.mark.slow
 def test_a_worker_imports_no_package_that_training_does_not_need(tmp_path: Path):
     """Each of these packages takes tenths of a second of processor time at the start of every worker."""
     order = make_order(tmp_path, make_trial(clip=1.0)).model_dump_json()

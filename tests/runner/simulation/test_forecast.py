@@ -42,7 +42,7 @@ def test_pruning_saves_work_and_more_slots_are_faster():
     assert max(few.timeline) <= 1
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("slots", [1, 5])
 def test_a_killed_driver_makes_the_same_decisions_where_this_is_promised(slots: int, seed: int):

@@ -85,6 +85,7 @@ def test_the_conductor_needs_as_many_seeds_as_the_vectorised_studies():
         assert false <= 0.05 + 3.5 * np.sqrt(0.05 * 0.95 / courses)
 
 
+@pytest.mark.slow
 def test_a_clear_effect_costs_fewer_trials_than_no_effect():
     study = deciding(ONE_PAIR, scientific={"training.loops": [1, 2]})
     none, *_, clear = forecasts(study, 5)

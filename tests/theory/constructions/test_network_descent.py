@@ -37,6 +37,7 @@ def distance(
     return (outputs - expected).abs().max().item(), (expected[-1] - expected[0]).abs().max().item()
 
 
+@pytest.mark.slow
 def test_descent_on_a_network_without_hidden_layers_solves_least_squares_with_an_intercept():
     xs, ys = random_linear_regression(torch.Generator().manual_seed(0), dim=3, pairs=12, prompts=2)
     ones = torch.ones(2, 13, 1, dtype=torch.float64)
