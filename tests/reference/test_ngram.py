@@ -82,7 +82,7 @@ def test_longer_histories_foretell_more_and_no_source_is_read():
 
 
 def test_the_model_is_the_reference_of_nets_without_their_source():
-    for sources, kind in (("own", "word_translation"), ("none", "ngram"), ("other", "ngram")):
+    for sources, kind in (("own", "adapted_ngram"), ("none", "ngram"), ("other", "ngram")):
         rule = Task.model_validate({"kind": "translation", "sources": sources}).floor_rule
         assert rule is not None
         assert rule.solver["kind"] == kind

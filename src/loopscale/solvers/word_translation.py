@@ -5,8 +5,7 @@ probability of a token t is the mean of p(t | s) over the tokens s of the source
 maximisation on the training part estimates p(t | s). A share of the frequencies of all targets is mixed in, because
 pairs of held-out sentences have tokens that never met. The validation part chooses the share.
 
-The model knows no earlier token of the target, so a net can be better. It is the reference of translation: a net that
-is worse knows less than single words.
+The model knows no earlier token of the target. `adapted_ngram` joins this model with a language model.
 """
 
 from dataclasses import dataclass

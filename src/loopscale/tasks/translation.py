@@ -121,8 +121,8 @@ class Translation(Task, kind="translation"):
     @property
     @override
     def floor_rule(self) -> FloorRule | None:
-        """Word-by-word translation, and a language model for nets without their own source."""
-        return FloorRule("reference", {"kind": "word_translation" if self.sources == "own" else "ngram"})
+        """A language model, which is adapted to the source if a net sees its own source."""
+        return FloorRule("reference", {"kind": "adapted_ngram" if self.sources == "own" else "ngram"})
 
     @property
     @override
