@@ -1,6 +1,7 @@
 """The file of ended runs: with the file, a driver recalls the same runs as without it."""
 
 import gzip
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
@@ -144,6 +145,44 @@ def test_a_damaged_file_counts_as_no_file(shared: Store, trials, content: bytes)
     with MlflowWriter(shared, "one", {}) as writer:
         writer.write(Note("study", artifacts=((run_account.ACCOUNT_FILE, content),)))
     agree(shared)
+
+
+def test_an_ended_run_takes_less_than_two_kibibytes():
+    account = RunAccount()
+    names = [f"evaluate/measure_{number}" for number in range(30)]
+
+    def end(numbers: range) -> None:
+        for number in numbers:
+            run = f"{number:032x}"
+            account.begin(
+                run, number, {"trial": run, "point": f'{{"training.lr": {number / 7}}}', "host": "one"}
+            )
+            account.update(
+                run, {name: number / (place + 3) for place, name in enumerate(names)}, {"seed": run}
+            )
+            account.set_status(run, "FINISHED", number + 1)
+
+    end(range(100))  # the tables of the dictionary, and the first imports
+    tracemalloc.start()
+    end(range(100, 1_100))
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 1_000 * 2_048
+    assert [run.end for run in account.in_order] == list(range(1, 1_101))
+    assert account.latest == 1_100
+
+
+def test_a_long_file_is_renewed_after_a_share_of_new_ends():
+    account, renewed = RunAccount(), 0
+    for number in range(6_000):
+        account.begin(str(number), number, {})
+        account.set_status(str(number), "FINISHED", number)
+        if account.file_is_due:
+            renewed += 1
+            assert account.file_note()
+    assert renewed == 10 + 1, (
+        "a file for each 500 of 5,000 runs, and one for the next thousand"
+    )
 
 
 def test_a_study_without_records_has_no_runs(shared: Store):

@@ -20,7 +20,7 @@ from loopscale.records.decisions import recorded_decisions
 from loopscale.records.model import OVER, STUDY_JSON, Run, parent_among
 from loopscale.records.stores.base import Store
 from loopscale.records.study_records import UNITS, spending_in
-from loopscale.records.writing.run_account import RunAccount, changed_since
+from loopscale.records.writing.run_account import changed_since, latest_end
 
 MOST_CURVES = 300
 """The largest number of curves. Running trials come first, then replicates, then the best tuning trials of cells."""
@@ -155,7 +155,7 @@ class RecordedStudy:
             self._all_runs_at = time.monotonic()
             self._runs = {run.id: run for run in self.store.runs(experiment, params=False)}
         else:
-            changed = changed_since(self.store, experiment, RunAccount(self._runs).latest)
+            changed = changed_since(self.store, experiment, latest_end(self._runs.values()))
             self._runs |= {run.id: run for run in changed}
         return sorted(self._runs.values(), key=lambda run: (run.start, run.id))
 
