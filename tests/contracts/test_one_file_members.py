@@ -13,6 +13,9 @@ from tests.runner.drivers import Driver
 MEMBERS = '''
 """One member of every family, in one file outside the package."""
 
+import plotly.graph_objects as go
+
+from loopscale.analysis.figures.base import Drawing, Figure
 from loopscale.cluster.local import Local
 from loopscale.models.looped import Looped
 from loopscale.optimizers.muon import Muon
@@ -88,6 +91,17 @@ class OutsideSearch(RandomSearch, kind="outside_search"):
 
 class OutsideScheduler(MedianStopping, kind="outside_scheduler"):
     """The median rule under another name."""
+
+
+class OutsideFigure(Figure, kind="outside_figure"):
+    """The number of runs of every cell."""
+
+    place = 35
+
+    def draw(self, study, part):
+        bars = {cell.key: len(cell.runs) for cell in part.cells}
+        figure = go.Figure(go.Bar(x=list(bars), y=list(bars.values())))
+        return Drawing("Runs of outside cells", "The number of runs of every cell.", figure)
 
 
 class OutsideCluster(Local, kind="outside_cluster"):
@@ -168,6 +182,8 @@ def test_one_new_member_of_every_family_works_from_the_study_file_to_the_verdict
     assert "outside_bound" in text
     assert "Law: error along outside_axis" in text
     assert "loops of a training (count)" in text
+    assert "Runs of outside cells" in text
+    assert 'id="outsidefigure"' in text
     assert any(word in text for word in ("agrees", "slower", "faster", "undecided", "not learnt"))
     assert ask("list", "--cluster", "here.yaml", "--json").strip().startswith("[")
 

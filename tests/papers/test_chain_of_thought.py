@@ -5,12 +5,12 @@ import pandas as pd
 import pytest
 
 from loopscale.analysis.recorded.results import Results
+from loopscale.contracts.planted_study import Planted
 from loopscale.evaluate import Evaluation, evaluate
 from loopscale.papers.chain_of_thought import against_chain_steps, cell_at_chain
 from loopscale.solvers.base import Solver
 from loopscale.solvers.chain_of_thought import LayerBayes, LayerLeastSquares
 from loopscale.tasks.chain_of_thought import ChainOfThought
-from tests.analysis.planted import Planted
 
 TASK = ChainOfThought(dim=3, points=5, depth=4, slope=0.5)
 ABOUT = {"task.kind": "chain_of_thought", "task.dim": 3, "task.points": 5}

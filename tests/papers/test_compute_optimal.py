@@ -3,6 +3,7 @@ import pandas as pd
 import pytest
 
 from loopscale.analysis.notebook import StudyResults, count_verdicts, laws_of_studies
+from loopscale.contracts.planted_study import Planted
 from loopscale.papers.compute_optimal import (
     BEST_PAIRS,
     allocation,
@@ -10,7 +11,6 @@ from loopscale.papers.compute_optimal import (
     compute_optimal,
     study_surface,
 )
-from tests.analysis.planted import Planted
 
 X, Z = "training.loops", "model.width"
 

@@ -9,13 +9,13 @@ import pytest
 
 from loopscale.analysis.notebook import StudyResults, results
 from loopscale.analysis.trained_nets import TrainedNet
+from loopscale.contracts.planted_study import Planted
 from loopscale.core.seeds import stream
 from loopscale.papers import second_order
 from loopscale.papers.second_order import NetSimilarity, StepErrors
 from loopscale.solvers.regression import Newton
 from loopscale.studies.spec import Study
 from loopscale.tasks.base import Task
-from tests.analysis.planted import Planted
 
 SOLVERS = [("newton", 8), ({"kind": "gradient_descent", "rate": "safe"}, 40), ("conjugate_gradient", 5)]
 STUDIES = Path(__file__).parents[2] / "studies"

@@ -28,6 +28,7 @@ from loopscale.analysis.answers.standings import STANDINGS, standings, standings
 from loopscale.analysis.answers.summary import answer_sentences, verdict_sentences
 from loopscale.analysis.answers.times import TIME_COLUMNS, times_to_levels
 from loopscale.analysis.figures import cells, curves, emergence, matched, settings, similarity, tuning
+from loopscale.analysis.figures.base import Figure, Reported, figures_of_kind
 from loopscale.analysis.figures.laws import law_figure
 from loopscale.analysis.figures.panels import finished, shows_values
 from loopscale.analysis.figures.pareto import cost_front
@@ -310,6 +311,19 @@ class StudyResults(Results):
         """
         if not self.missing and self.store:
             yield from trained_nets(self, self.cell_named(cell))
+
+    def figures(self, kind: str) -> dict[str, go.Figure]:
+        """The figures of one kind as the study's report has them, by title. `kind` may be a kind of a plugin.
+
+        Raises ValueError for an unknown kind.
+        """
+        known = Figure.member(kind)
+        if known is None:
+            raise ValueError(f"there is no figure {kind!r}; {one_of(kind, Figure.choices())}")
+        if self.missing:
+            return {self.name: missing_figure(self.missing)}
+        study = Reported(self, study_laws(self)[0])
+        return {drawn.title: ready_figure(drawn.figure) for drawn in figures_of_kind(study, known)}
 
     def cell_named(self, name: str = "") -> CellResult:
         """The cell of this label or key. Raises ValueError for an unknown cell."""

@@ -17,6 +17,7 @@ CONTRACTS = {
     "Construction": ("constructions",),
     "Form": ("forms",),
     "LawAxis": ("axes",),
+    "Figure": ("figures",),
     "Search": ("searches",),
     "Scheduler": ("schedulers",),
 }

@@ -30,7 +30,7 @@ def command(
     """
     from loopscale.analysis.answers.findings import study_findings
     from loopscale.analysis.answers.pareto import stretches
-    from loopscale.analysis.report.study_page import cost_fronts
+    from loopscale.analysis.figures.base import Reported
     from loopscale.interface.recorded import recorded
     from loopscale.interface.reports import check_named, write_report
 
@@ -42,7 +42,7 @@ def command(
     file, attached = write_report(place, findings, out)
     if as_json:
         claims = [claim.to_dict() for claim in findings.claims]
-        pareto = [vars(stretch) for front in cost_fronts(results) for stretch in stretches(front)]
+        pareto = [vars(stretch) for front in Reported(results).fronts for stretch in stretches(front)]
         show_json({"file": file, "attached": attached, "claims": claims, "pareto": pareto})
     else:
         say(f"the report is {file}" + (", and report.html of the study in the MLflow UI" if attached else ""))

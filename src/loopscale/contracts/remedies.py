@@ -172,6 +172,7 @@ MEMBERS_TO_COMPARE = {
     "axes": "questions/axes/prompts.py",
     "bounds": "theory/bounds/newton.py",
     "constructions": "theory/constructions/newton.py",
+    "figures": "analysis/figures/emergence.py",
     "forms": "stats/forms/power.py",
     "optimizers": "optimizers/adamw.py",
     "schedulers": "studies/schedulers/median.py",

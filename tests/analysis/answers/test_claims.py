@@ -24,9 +24,9 @@ from loopscale.analysis.recorded.floors import Floors
 from loopscale.analysis.recorded.load import find_results
 from loopscale.analysis.recorded.prices import study_prices
 from loopscale.analysis.recorded.results import Results
+from loopscale.contracts.planted_study import Planted, comparison
 from loopscale.questions.claim import ClaimSpec
 from loopscale.questions.claim_evidence import GAMES_NOTE
-from tests.analysis.planted import Planted, comparison
 
 Settings = Mapping[str, Any]
 DATA = Path(__file__).parents[3] / "notebooks" / "data"

@@ -5,7 +5,7 @@ import pytest
 
 from loopscale.analysis.answers.best_cells import best, best_columns, front
 from loopscale.analysis.answers.standings import standings
-from tests.analysis.planted import Planted, comparison
+from loopscale.contracts.planted_study import Planted, comparison
 
 
 def test_best_lists_cells_in_the_studys_order_with_the_mean_of_replicates_and_its_interval():

@@ -8,8 +8,8 @@ from loopscale import regret
 from loopscale.analysis.answers.equal_cost import common_budget, error_at_cost, history_by_cost
 from loopscale.analysis.recorded.load import find_results
 from loopscale.analysis.recorded.prices import as_trial, price_of, study_prices
+from loopscale.contracts.planted_study import Planted
 from loopscale.training.cost import training_flops
-from tests.analysis.planted import Planted
 
 DATA = Path(__file__).parents[3] / "notebooks" / "data"
 

@@ -16,8 +16,8 @@ from loopscale.analysis.answers.findings import (
     run_factor,
     study_findings,
 )
+from loopscale.contracts.planted_study import Planted, comparison
 from loopscale.stats.contrasts import PooledVariance
-from tests.analysis.planted import Planted, comparison
 
 
 def noise_of(planted: Planted) -> PooledVariance | None:

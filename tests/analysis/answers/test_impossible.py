@@ -12,6 +12,7 @@ from loopscale.analysis.figures.curves import against_points
 from loopscale.analysis.recorded.references import floors
 from loopscale.analysis.recorded.results import Results
 from loopscale.analysis.report.study_page import study_page
+from loopscale.contracts.planted_study import Planted
 from loopscale.core.seeds import stream
 from loopscale.solvers.base import Solver
 from loopscale.solvers.regression import Ridge
@@ -19,7 +20,6 @@ from loopscale.tasks.autoregression import Autoregression
 from loopscale.tasks.base import Task
 from loopscale.tasks.linear_regression import LinearRegression
 from loopscale.theory.bounds.base import Bound
-from tests.analysis.planted import Planted
 
 DIM, POINTS, NOISE, PROMPTS = 3, 7, 0.5, 400
 TASK = LinearRegression(dim=DIM, points=POINTS, noise=NOISE)

@@ -18,8 +18,8 @@ from loopscale.analysis.answers.matched_steps import (
 )
 from loopscale.analysis.recorded.results import Results
 from loopscale.analysis.table import frame
+from loopscale.contracts.planted_study import Planted
 from loopscale.stats.contrasts import contrast_with_value, student
-from tests.analysis.planted import Planted
 
 STEPS = np.arange(1.0, 13.0)
 

@@ -10,8 +10,8 @@ from loopscale.analysis.answers.claims import JudgedClaim, judged_claims
 from loopscale.analysis.laws.law import study_laws
 from loopscale.analysis.notebook import StudyResults
 from loopscale.analysis.recorded.results import Results
+from loopscale.contracts.planted_study import Planted
 from loopscale.questions.claim import ClaimSpec
-from tests.analysis.planted import Planted
 
 STEPS = np.arange(50, 1001, 50)
 LEVEL = 0.1

@@ -13,10 +13,10 @@ from loopscale.analysis.answers.findings import open_questions, study_findings
 from loopscale.analysis.answers.two_studies import compare
 from loopscale.analysis.notebook import StudyResults
 from loopscale.analysis.report.study_page import study_page
+from loopscale.contracts.planted_study import Planted
 from loopscale.interface.answers import as_object
 from loopscale.questions.claim import ClaimSpec
 from loopscale.stats.multiplicity import holm
-from tests.analysis.planted import Planted
 
 VERDICTS = {"less": "holds", "more": "does not hold", "undecided": "undecided"}
 

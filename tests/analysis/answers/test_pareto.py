@@ -8,7 +8,7 @@ from loopscale.analysis.answers.equal_cost import error_at_cost
 from loopscale.analysis.answers.pareto import compares_models, fronts, stretches
 from loopscale.analysis.recorded.load import find_results
 from loopscale.analysis.recorded.prices import study_prices
-from tests.analysis.planted import comparison
+from loopscale.contracts.planted_study import comparison
 
 DATA = Path(__file__).parents[3] / "notebooks" / "data"
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 from loopscale.analysis.answers.findings import study_findings
 from loopscale.analysis.answers.summary import beside_best as summary_of_next_cell
 from loopscale.analysis.answers.summary import summary
+from loopscale.contracts.planted_study import Planted, comparison
 from loopscale.core.titles import readable
-from tests.analysis.planted import Planted, comparison
 
 
 def test_the_first_sentence_says_which_cell_is_best_and_by_how_much():

@@ -7,7 +7,7 @@ import pytest
 
 from loopscale.analysis.answers.two_studies import TwoStudies, compare
 from loopscale.analysis.report.two_studies_page import two_studies_page
-from tests.analysis.planted import Planted
+from loopscale.contracts.planted_study import Planted
 
 
 def study(

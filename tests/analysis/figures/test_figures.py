@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from loopscale.analysis.figures.base import Reported, report_figures
 from loopscale.analysis.figures.cells import heat_map, replicates
 from loopscale.analysis.figures.curves import (
     MEDIANS,
@@ -17,9 +18,8 @@ from loopscale.analysis.figures.tuning import error_against_cost, learning_curve
 from loopscale.analysis.laws.law import study_laws
 from loopscale.analysis.recorded.axes import independent_axes
 from loopscale.analysis.recorded.references import references
-from loopscale.analysis.report.study_page import study_figures
+from loopscale.contracts.planted_study import Planted, comparison
 from loopscale.theory.bounds.base import Bound
-from tests.analysis.planted import Planted, comparison
 
 
 def crossed() -> Planted:
@@ -184,7 +184,7 @@ def test_medians_are_drawn_only_beyond_the_trained_loops():
     (shade,) = figure.layout.shapes
     assert (shade.x0, shade.x1) == (6, 12)
     captions = {
-        with_medians: next(study_figures(planted.changed(curves=table), [], [])).text
+        with_medians: next(report_figures(Reported(planted.changed(curves=table)))).text
         for with_medians, table in ((True, curves), (False, curves.drop(columns="median")))
     }
     assert "dotted, from T on: the median over prompts" in captions[True]

@@ -6,7 +6,7 @@ import pytest
 
 from loopscale.analysis.figures.matched import iterative_algorithms, matched_along, matched_by_point
 from loopscale.analysis.notebook import StudyResults
-from tests.analysis.planted import Planted
+from loopscale.contracts.planted_study import Planted
 
 
 def networks() -> Planted:

@@ -9,14 +9,14 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
+from loopscale.analysis.figures.base import Reported, report_figures
 from loopscale.analysis.figures.curves import against_loops, against_points
 from loopscale.analysis.figures.emergence import on_plateau
 from loopscale.analysis.figures.panels import Panel, finished, shows_values, split
 from loopscale.analysis.figures.settings import against_axis
 from loopscale.analysis.figures.style import blank, dashed_line, exact_line
 from loopscale.analysis.figures.tuning import learning_curves
-from loopscale.analysis.report.study_page import study_figures
-from tests.analysis.planted import Planted, comparison
+from loopscale.contracts.planted_study import Planted, comparison
 
 
 def crossed(loops: int = 4) -> Planted:
@@ -109,7 +109,7 @@ def test_no_two_curves_of_a_panel_share_a_look(of: Literal["error", "regret"]):
         against_points(results, results.cells, of),
         learning_curves(results),
         on_plateau(results),
-        *(figure.drawing for figure in study_figures(comparison().results, [], [])),
+        *(figure.figure for figure in report_figures(Reported(comparison().results))),
     ]
     for figure in figures:
         assert shared_looks(finished(figure)) == []
@@ -130,7 +130,7 @@ def test_a_figure_of_regret_stands_before_that_of_error_and_has_a_logarithmic_ax
     trials, curves, _ = planted.tables
     trials["regret"] = trials["error"] - 0.005
     results = planted.changed(trials=trials, curves=curves.assign(regret=curves["error"] - 0.005))
-    figures = list(study_figures(results, [], []))
+    figures = list(report_figures(Reported(results)))
     titles = [figure.title for figure in figures]
     of_error = [
         title for title in titles if title.startswith(("Error against loops", "Error against points"))
@@ -138,7 +138,7 @@ def test_a_figure_of_regret_stands_before_that_of_error_and_has_a_logarithmic_ax
     of_error += ["Error against task.condition", "Error against training.loops"]
     for title in of_error:
         assert titles.index(title.replace("Error", "Regret", 1)) < titles.index(title)
-    regrets = [figure.drawing for figure in figures if figure.title.startswith("Regret")]
+    regrets = [figure.figure for figure in figures if figure.title.startswith("Regret")]
     assert len(regrets) >= 4
     assert {drawing.layout.yaxis.type for drawing in regrets} == {"log"}
 

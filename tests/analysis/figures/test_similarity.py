@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
+from loopscale.analysis.figures.base import Reported, report_figures
 from loopscale.analysis.figures.similarity import (
     compared_solvers,
     matches_along_training,
     similarity_along_training,
 )
 from loopscale.analysis.notebook import StudyResults
-from loopscale.analysis.report.study_page import study_figures
-from tests.analysis.planted import Planted
+from loopscale.contracts.planted_study import Planted
 
 STEPS = (100, 200, 400, 1000)
 
@@ -54,12 +54,12 @@ def test_the_lines_are_means_over_runs_at_the_steps_of_the_comparison():
 
 @pytest.mark.slow
 def test_a_report_has_both_figures_for_every_solver_and_none_without_a_comparison():
-    names = [figure.name for figure in study_figures(watched().results, [], [])]
+    names = [figure.name for figure in report_figures(Reported(watched().results))]
     assert {"trainedmatch0", "trainedsimilarity0"} <= set(names)
     plain = Planted()
     plain.replicated(plain.cell("a", **{"model.heads": 1}), 0.1)
     assert compared_solvers(plain.results) == []
-    assert not [figure for figure in study_figures(plain.results, [], []) if "trained" in figure.name]
+    assert not [figure for figure in report_figures(Reported(plain.results)) if "trained" in figure.name]
 
 
 def test_a_notebook_draws_both_figures_and_says_if_no_net_was_compared():

@@ -9,7 +9,7 @@ import pytest
 from loopscale.analysis.answers.importance import LEAST_TRIALS, RELIABLE, importance
 from loopscale.analysis.figures.tuning import importances, parallel_coordinates, tuning_slice, varied_settings
 from loopscale.analysis.recorded.results import Results
-from tests.analysis.planted import Planted
+from loopscale.contracts.planted_study import Planted
 
 NUISANCE = {
     "training.lr": {"real": [1e-4, 1e-2], "scale": "log"},

@@ -16,8 +16,8 @@ from loopscale.analysis.laws.words import LAW_COLUMNS, law_line
 from loopscale.analysis.notebook import StudyResults
 from loopscale.analysis.recorded.results import Results
 from loopscale.analysis.table import frame
+from loopscale.contracts.planted_study import Planted
 from loopscale.records.predictions import RecordedPrediction, predict_from
-from tests.analysis.planted import Planted
 from tests.analysis.recorded.test_learning import planted as emergence_study
 
 LOOPS = (1, 2, 4, 8, 16)

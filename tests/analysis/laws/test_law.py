@@ -15,9 +15,9 @@ from loopscale.analysis.laws.law import (
     study_laws,
 )
 from loopscale.analysis.laws.words import law_line
+from loopscale.contracts.planted_study import Planted
 from loopscale.stats.fitting import FormFit, LawFit, best_form, with_pooled_noise
 from loopscale.stats.forms.base import Form, variants
-from tests.analysis.planted import Planted
 
 X = np.array([1.0, 2, 3, 4, 6, 8, 12, 16])
 LAWS = {

@@ -5,7 +5,7 @@ import pytest
 from loopscale.analysis.laws.law import study_laws
 from loopscale.analysis.recorded.axes import in_step, independent_axes
 from loopscale.analysis.recorded.results import Results
-from tests.analysis.planted import Planted
+from loopscale.contracts.planted_study import Planted
 
 
 def stepped() -> Planted:

@@ -20,11 +20,11 @@ from loopscale.analysis.recorded.learning import learnt_words, steps_words, stud
 from loopscale.analysis.recorded.load import load_results
 from loopscale.analysis.recorded.results import Results
 from loopscale.analysis.report.study_page import study_page
+from loopscale.contracts.planted_study import Planted
 from loopscale.questions.claim import ClaimSpec
 from loopscale.records.stores.opening import open_store
 from loopscale.stats.contrasts import Array
 from loopscale.stats.learning import Learnt
-from tests.analysis.planted import Planted
 
 RECORDS = Path(__file__).parents[3] / "notebooks" / "data"
 STEPS = np.arange(50.0, 1001, 50)

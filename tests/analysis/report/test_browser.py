@@ -19,7 +19,7 @@ from loopscale.analysis.answers.two_studies import compare
 from loopscale.analysis.recorded.results import Results
 from loopscale.analysis.report.study_page import study_page
 from loopscale.analysis.report.two_studies_page import two_studies_page
-from tests.analysis.planted import comparison
+from loopscale.contracts.planted_study import comparison
 from tests.browsers import chromium, note_faults
 
 pytestmark = pytest.mark.slow

@@ -15,7 +15,7 @@ from loopscale.analysis.figures.settings import against_axis
 from loopscale.analysis.figures.style import blank, with_decimal_ticks
 from loopscale.analysis.recorded.axes import independent_axes
 from loopscale.analysis.report.study_page import study_page
-from tests.analysis.planted import Planted, comparison
+from loopscale.contracts.planted_study import Planted, comparison
 
 
 class Page(HTMLParser):

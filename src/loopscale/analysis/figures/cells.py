@@ -5,8 +5,10 @@ from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
+from typing_extensions import override
 
 from loopscale.analysis.answers.best_cells import best
+from loopscale.analysis.figures.base import Drawing, Reported, TaskFigure
 from loopscale.analysis.figures.style import (
     ERROR_TITLE,
     blank,
@@ -113,3 +115,15 @@ def heat_map(results: Results, x: str, y: str) -> go.Figure:
 
 def _ordered(values: set[Any]) -> list[str]:
     return [str(value) for value in sorted(values, key=lambda value: (isinstance(value, str), value))]
+
+
+class Replicates(TaskFigure, kind="runs"):
+    """The runs of every cell."""
+
+    place = 60
+
+    @override
+    def draw(self, study: Reported, part: tuple[str, list[CellResult]]) -> Drawing:
+        task, cells = part
+        text = "Mean error at T of every cell with its 95 % interval. The dashes are single runs."
+        return Drawing(f"Replicates{task}", text, replicates(study.results, cells))

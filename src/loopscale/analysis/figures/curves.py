@@ -11,8 +11,10 @@ from typing import Literal
 import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from loopscale.analysis.answers.comparisons import ratios_to_solver
+from loopscale.analysis.figures.base import Drawing, Reported, TaskFigure
 from loopscale.analysis.figures.style import (
     DASHES,
     ERROR_TITLE,
@@ -264,3 +266,88 @@ def ratios_by_step(results: Results, solver: str) -> go.Figure:
             figure, x=ends, y=[1, 1], mode="lines", line=style, name=f"as good as {name}", hoverinfo="skip"
         )
     return with_decimal_ticks(figure)
+
+
+LEGEND = (
+    " A ring marks T, the number of trained loops. Dashed and muted: classical algorithms. Black: exact lower bound of"
+    " the mean error."
+)
+MEDIANS_TEXT = (
+    " Thin and dotted, from T on: the median over prompts, which a few very large errors do not change. The lower bound"
+    " does not apply to the median."
+)
+TaskPart = tuple[str, list[CellResult]]
+
+
+class RegretAgainstLoops(TaskFigure, kind="regret"):
+    """Regret stands first, because only regret says how far a better net could still go."""
+
+    place = 10
+
+    @override
+    def draw(self, study: Reported, part: TaskPart) -> Drawing | None:
+        task, cells = part
+        if not has_regret(cells):
+            return None
+        text = (
+            "Regret after every loop or layer: the error that a better predictor could still lose. A ring marks T."
+            " Values below zero, which are noise, are left out."
+        )
+        return Drawing(f"Regret against loops{task}", text, against_loops(study.results, cells, "regret"))
+
+
+class RegretAgainstPoints(TaskFigure, kind="points_regret"):
+    """Regret against the pairs seen."""
+
+    place = 20
+
+    @override
+    def draw(self, study: Reported, part: TaskPart) -> Drawing | None:
+        task, cells = part
+        if not has_regret(cells):
+            return None
+        text = "Regret at T against the pairs seen before the query. Values below zero (noise) are left out."
+        return Drawing(f"Regret against points{task}", text, against_points(study.results, cells, "regret"))
+
+
+class ErrorAgainstLoops(TaskFigure, kind="loops"):
+    """Error against loops or layers."""
+
+    place = 30
+
+    @override
+    def draw(self, study: Reported, part: TaskPart) -> Drawing:
+        task, cells = part
+        text = "Error after every loop or layer, averaged over all queries, with 95 % bands over replicates."
+        figure = against_loops(study.results, cells)
+        legend = LEGEND + (MEDIANS_TEXT if any(figure.select_traces({"name": MEDIANS_ENTRY})) else "")
+        return Drawing(f"Error against loops{task}", text + legend, figure)
+
+
+class ErrorAgainstPoints(TaskFigure, kind="points"):
+    """Error against the pairs seen."""
+
+    place = 40
+
+    @override
+    def draw(self, study: Reported, part: TaskPart) -> Drawing:
+        task, cells = part
+        text = "Error at T against the pairs seen before the query, with 95 % bands over replicates."
+        return Drawing(f"Error against points{task}", text, against_points(study.results, cells))
+
+
+class RegretAgainstRounds(TaskFigure, kind="rounds"):
+    """Regret of play against rounds."""
+
+    place = 50
+
+    @override
+    def draw(self, study: Reported, part: TaskPart) -> Drawing | None:
+        task, cells = part
+        if not any(curve.played for cell in cells for curve in cell.curves):
+            return None
+        text = (
+            "Cumulative pseudo-regret of sampled play at T: the lost reward in expectation, summed over the rounds."
+            " All nets, policies and constructions play the same games with the same luck."
+        )
+        return Drawing(f"Regret of play against rounds{task}", text, against_rounds(study.results, cells))

@@ -4,7 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import plotly.graph_objects as go
+from typing_extensions import override
 
+from loopscale.analysis.figures.base import Drawing, Figure, Reported
 from loopscale.analysis.figures.style import blank, colour_of, safe, scatter, symbol_of
 from loopscale.analysis.recorded.learning import emergences
 from loopscale.analysis.recorded.results import Results, TrialResult, plain
@@ -56,3 +58,20 @@ def _line(figure: go.Figure, place: int, name: str, runs: Sequence[TrialResult])
         line={"color": colour_of(place), "width": 2.4, "shape": "hv"},
         hovertemplate="step %{x:,}: %{y:.0%} on the plateau<extra></extra>",
     )
+
+
+class Emergence(Figure, kind="emergence"):
+    """The share of runs on the plateau."""
+
+    place = 900
+
+    @override
+    def draw(self, study: Reported, part: Results) -> Drawing | None:
+        if not part.learnt.of:
+            return None
+        text = (
+            "The share of runs that have not left the plateau before in-context learning: more than half of the"
+            " reducible error is left. A run emerges at the first of two consecutive validations below this half. Runs"
+            " that never emerge count (Turnbull's estimate)."
+        )
+        return Drawing("Emergence", text, on_plateau(part))

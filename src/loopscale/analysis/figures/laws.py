@@ -1,12 +1,14 @@
 """Laws and surfaces as figures: the data, the fit, and the theory beside the fit."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
+from typing_extensions import override
 
+from loopscale.analysis.figures.base import Drawing, Figure, Part, Reported
 from loopscale.analysis.figures.style import (
     ERROR_TITLE,
     MUTED,
@@ -211,3 +213,25 @@ def compute_optimal_figure(surface: Surface, x: str, z: str) -> go.Figure:
         hovertext=[f"best {x} = {best_x:.3g}, {z} = {best_z:.3g}" for best_x, best_z in best],
     )
     return figure
+
+
+class LawAlongAxis(Figure, kind="law"):
+    """A figure for each measure and axis with laws."""
+
+    place = 400
+
+    @override
+    def parts(self, study: Reported) -> Iterable[Part]:
+        laws: dict[tuple[str, str], list[Law]] = {}
+        for law in study.laws:
+            laws.setdefault((law.along, law.of), []).append(law)
+        return [(str(place), same) for place, same in enumerate(laws.values())]
+
+    @override
+    def draw(self, study: Reported, part: Sequence[Law]) -> Drawing:
+        text = (
+            "Means over runs, fitted laws, and the prediction of theory (dotted or dashed). A prediction that is exact"
+            " for this quantity is drawn as is. Of any other prediction only the shape counts: its constant is fitted."
+            " Short bars with an interval are predictions of held-out values, and open diamonds are the runs there."
+        )
+        return Drawing(f"Law: {part[0].of} along {part[0].along}", text, law_figure(part))

@@ -1,10 +1,11 @@
 """Matched steps against one numeric setting, or against the pairs seen before the query."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import plotly.graph_objects as go
+from typing_extensions import override
 
 from loopscale.analysis.answers.matched_steps import (
     Match,
@@ -13,8 +14,9 @@ from loopscale.analysis.answers.matched_steps import (
     match_query,
     steps_in_theory,
 )
+from loopscale.analysis.figures.base import Drawing, Figure, Part, Reported
 from loopscale.analysis.figures.style import blank, exact_line, interval_bars, safe, series
-from loopscale.analysis.recorded.axes import axis_title, in_step
+from loopscale.analysis.recorded.axes import axis_title, in_step, independent_axes
 from loopscale.analysis.recorded.results import CellResult, Query, Results, TrialResult
 from loopscale.core.titles import readable
 from loopscale.questions.axes.base import is_number
@@ -139,3 +141,28 @@ def _height(match: Match | None, end: int | None) -> float:
         return math.nan
     place = match.place if end is None or match.interval is None else match.interval[end]
     return min(max(place, float(match.first)), float(match.last))
+
+
+class MatchedSteps(Figure, kind="matched"):
+    """A figure for each numeric setting and iterative algorithm."""
+
+    place = 300
+
+    @override
+    def parts(self, study: Reported) -> Iterable[Part]:
+        algorithms = iterative_algorithms(study.results)
+        for place, path in enumerate(independent_axes(study.results)):
+            for number, algorithm in enumerate(algorithms):
+                yield f"{place}-{number}", (path, algorithm)
+
+    @override
+    def draw(self, study: Reported, part: tuple[str, str]) -> Drawing:
+        path, algorithm = part
+        named = readable(algorithm)
+        text = (
+            f"The steps of {named} after which its error of the last query is that of the nets, with 95 %"
+            " intervals. Triangles mark nets whose error lies outside the recorded steps."
+        )
+        setting = path.rpartition(".")[2].replace("_", " ")
+        title = f"Steps of {named} that match the nets, by {setting}"
+        return Drawing(title, text, matched_along(study.results, path, algorithm, "last"))

@@ -1,10 +1,13 @@
 """Regret against the cost of training, with the Pareto front of all cells."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import plotly.graph_objects as go
+from typing_extensions import override
 
 from loopscale.analysis.answers.pareto import CostPoint, Front
+from loopscale.analysis.figures.base import Drawing, Figure, Part, Reported
 from loopscale.analysis.figures.style import ERROR_TITLE, blank, rounded, safe, scatter, series
 from loopscale.core.titles import readable
 
@@ -60,3 +63,25 @@ def _draw(figure: go.Figure, index: int, points: list[CostPoint], name: str, mod
     costs, values = ([getattr(point, part) for point in points] for part in ("cost", "value"))
     hover = [f"step {point.step:,}" for point in points]
     series(figure, index, rounded(costs), values, name, mode, text=hover, **style)
+
+
+class ErrorAgainstCost(Figure, kind="front"):
+    """A figure for each front."""
+
+    place = 100
+
+    @override
+    def parts(self, study: Reported) -> Iterable[Part]:
+        return [(str(place), front) for place, front in enumerate(study.fronts)]
+
+    @override
+    def draw(self, study: Reported, part: Front) -> Drawing:
+        text = (
+            f"Mean {part.measure} over runs at every report, on the validation prompts. The broad grey line is the"
+            " least that any cell reaches for this cost. Large markers are ends of trainings. Points before the end are"
+            " indicative, because their schedules are not complete."
+        )
+        cost = "FLOPs" if part.basis == "flops" else "time"
+        measure = "Regret" if part.measure == "regret" else "Error"
+        task = f": {part.task}" if part.task else ""
+        return Drawing(f"{measure} against {cost}{task}", text, cost_front(part))

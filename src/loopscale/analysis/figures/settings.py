@@ -1,11 +1,13 @@
 """A measure against one numeric setting: trained nets, and classical algorithms on the same tasks."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
+from typing_extensions import override
 
+from loopscale.analysis.figures.base import Drawing, Figure, Part, Reported
 from loopscale.analysis.figures.style import (
     as_floats,
     blank,
@@ -15,7 +17,7 @@ from loopscale.analysis.figures.style import (
     safe,
     series,
 )
-from loopscale.analysis.recorded.axes import axis_title, in_step
+from loopscale.analysis.recorded.axes import axis_title, in_step, independent_axes
 from loopscale.analysis.recorded.results import CellResult, Query, Results, mean
 from loopscale.core.titles import readable
 from loopscale.questions.axes.base import is_number
@@ -152,3 +154,46 @@ def _choose_scale(figure: go.Figure) -> None:
     values = values[np.isfinite(values)]
     if len(values) and (values.min() <= 0 or values.max() < 2 * values.min()):
         figure.update_yaxes(type="linear")
+
+
+FEWEST_VALUES = 3
+"""A numeric setting with fewer values has no figure."""
+
+
+class AxisFigure(Figure):
+    """A figure for each numeric setting. The part is its dotted path."""
+
+    @override
+    def parts(self, study: Reported) -> Iterable[Part]:
+        axes = independent_axes(study.results, FEWEST_VALUES)
+        return [(str(place), path) for place, path in enumerate(axes)]
+
+
+class RegretAgainstAxis(AxisFigure, kind="axis_regret"):
+    """Regret against a numeric setting."""
+
+    place = 200
+
+    @override
+    def draw(self, study: Reported, part: str) -> Drawing | None:
+        if not any(np.isfinite(trial["regret"]) for trial in study.results.everything):
+            return None
+        text = (
+            "Mean regret at T of every cell with its 95 % interval: the error that a better predictor could still"
+            " lose. Cells with a run whose regret is not above zero are left out."
+        )
+        return Drawing(f"Regret against {part}", text, against_axis(study.results, part, "regret"))
+
+
+class ErrorAgainstAxis(AxisFigure, kind="axis"):
+    """Error against a numeric setting."""
+
+    place = 210
+
+    @override
+    def draw(self, study: Reported, part: str) -> Drawing:
+        text = (
+            "Mean error at T of every cell with its 95 % interval over replicates, and classical algorithms on the same"
+            " task. Along loops or layers, algorithms are shown after as many steps."
+        )
+        return Drawing(f"Error against {part}", text, against_axis(study.results, part))

@@ -1,8 +1,12 @@
 """Nets in training beside the iterates of solvers: the best-matching iterate, and its similarity [@fu2023]."""
 
+from collections.abc import Iterable
+
 import numpy as np
 import plotly.graph_objects as go
+from typing_extensions import override
 
+from loopscale.analysis.figures.base import Drawing, Figure, Part, Reported
 from loopscale.analysis.figures.style import blank, mean_line, safe
 from loopscale.analysis.recorded.results import CellResult, Results
 from loopscale.core.titles import readable
@@ -49,3 +53,42 @@ def _add_line(figure: go.Figure, cell: CellResult, metric: str, name: str, index
     steps = sorted(set.intersection(*map(set, known)))
     values = np.array([[history[step] for history in known] for step in steps], np.float64)
     mean_line(figure, name, index, np.array(steps, np.float64), values.reshape(len(steps), len(known)))
+
+
+class SolverFigure(Figure):
+    """A figure for each solver that nets were compared with in training. The part is the solver's kind."""
+
+    @override
+    def parts(self, study: Reported) -> Iterable[Part]:
+        return [(str(place), solver) for place, solver in enumerate(compared_solvers(study.results))]
+
+
+class MatchesAlongTraining(SolverFigure, kind="trained_match"):
+    """The best-matching iterate."""
+
+    place = 800
+
+    @override
+    def draw(self, study: Reported, part: str) -> Drawing:
+        named = readable(part).replace("_", " ")
+        text = (
+            f"The iterate of {named} whose errors are most similar to those of the net, on validation prompts. Along"
+            " the loops a match of Newton's iteration grows linearly, and a match of gradient descent exponentially."
+        )
+        title = f"Matches of {named} along training"
+        return Drawing(title, text, matches_along_training(study.results, part))
+
+
+class SimilarityAlongTraining(SolverFigure, kind="trained_similarity"):
+    """The similarity at the best match."""
+
+    place = 810
+
+    @override
+    def draw(self, study: Reported, part: str) -> Drawing:
+        text = (
+            "The similarity at the best matches, the mean over the loops of a looped net. Solvers of one problem"
+            " resemble each other, so a high similarity alone tells no algorithms apart."
+        )
+        title = f"Similarity to {readable(part).replace('_', ' ')} along training"
+        return Drawing(title, text, similarity_along_training(study.results, part))

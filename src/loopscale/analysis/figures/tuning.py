@@ -3,13 +3,15 @@
 Parallel coordinates are drawn as lines, because the basic bundle of plotly in a report has no such trace.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
+from typing_extensions import override
 
-from loopscale.analysis.answers.importance import Importance
+from loopscale.analysis.answers.importance import RELIABLE, Importance
+from loopscale.analysis.figures.base import MOST_GROUPS, Drawing, Figure, Part, Reported
 from loopscale.analysis.figures.style import (
     ERROR_TITLE,
     as_floats,
@@ -219,3 +221,97 @@ def error_against_cost(results: Results) -> go.Figure:
         flops, errors = ([trial[name] for trial in finished] for name in ("flops", "error"))
         series(figure, cell.index, flops, errors, safe(cell.name), legendgroup=cell.key)
     return figure
+
+
+FEWEST_LINES = 5
+"""With fewer finished trials a cell has no figure of parallel coordinates."""
+
+
+class TuningSlice(Figure, kind="tuning"):
+    """A figure for each tuned setting."""
+
+    place = 500
+
+    @override
+    def parts(self, study: Reported) -> Iterable[Part]:
+        return [(str(place), path) for place, path in enumerate(varied_settings(study.results))]
+
+    @override
+    def draw(self, study: Reported, part: str) -> Drawing:
+        text = (
+            f"The error of finished trials for each tried value of {part}, by cell. Crosses at the top mark trials"
+            " that diverged or ran out of memory."
+        )
+        return Drawing(f"Tuning: {part}", text, tuning_slice(study.results, part))
+
+
+class ParallelCoordinates(Figure, kind="parallel"):
+    """A figure for each cell with several tuned settings."""
+
+    place = 600
+
+    @override
+    def parts(self, study: Reported) -> Iterable[Part]:
+        varied = varied_settings(study.results)
+        several = [cell for cell in study.results.cells if _varied_count(cell, varied) > 1]
+        return [(str(place), (cell, varied)) for place, cell in enumerate(several[:MOST_GROUPS])]
+
+    @override
+    def draw(self, study: Reported, part: tuple[CellResult, list[str]]) -> Drawing:
+        cell, varied = part
+        text = (
+            "Every finished tuning trial as a line through its settings to its error. The best fifth has the thickest"
+            " lines."
+        )
+        title = f"Tuning of {cell.name or 'the only cell'}, all settings at once"
+        return Drawing(title, text, parallel_coordinates(study.results, cell, varied))
+
+
+def _varied_count(cell: CellResult, settings: Sequence[str]) -> int:
+    """The number of settings with more than one value in the cell; 0 if the cell has too few finished trials."""
+    trials = [trial for trial in cell.tuning if trial.finished]
+    if len(trials) < FEWEST_LINES:
+        return 0
+    return sum(len({repr(trial.settings.get(path)) for trial in trials}) > 1 for path in settings)
+
+
+class ImportanceOfSettings(Figure, kind="importance"):
+    """The importance of all tuned settings."""
+
+    place = 700
+
+    @override
+    def draw(self, study: Reported, part: Results) -> Drawing | None:
+        if not any(importance.shares for importance in study.importances):
+            return None
+        text = (
+            "How strongly each setting distinguishes the better quarter of a cell's trials (PED-ANOVA). The shares of a"
+            f" cell sum to 1. Hollow markers are unreliable, because they rest on fewer than {RELIABLE} trials."
+        )
+        return Drawing("Importance of the tuned settings", text, importances(study.importances))
+
+
+class TwoObjectives(Figure, kind="objectives"):
+    """The trials of a study with two objectives."""
+
+    place = 710
+
+    @override
+    def draw(self, study: Reported, part: Results) -> Drawing | None:
+        if not part.two_objectives:
+            return None
+        text = "Error of every finished trial against its training cost. A table above lists the best points."
+        return Drawing("Error against cost", text, error_against_cost(part))
+
+
+class LearningCurves(Figure, kind="learning"):
+    """Validation errors during training."""
+
+    place = 720
+
+    @override
+    def draw(self, study: Reported, part: Results) -> Drawing | None:
+        if not len(part.history):
+            return None
+        text = "Validation error during training of the runs that answer for each cell."
+        return Drawing("Learning curves", text, learning_curves(part))

@@ -5,7 +5,6 @@ A page loads nothing from the network. Plotly's basic bundle (1.2 MB, MIT, with 
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -13,6 +12,7 @@ import jinja2
 import plotly.graph_objects as go
 from markupsafe import Markup
 
+from loopscale.analysis.figures.base import Drawing
 from loopscale.analysis.figures.panels import finished, shows_values
 from loopscale.analysis.report.templates import plotly_script, template_environment
 from loopscale.analysis.table import Column, number
@@ -23,27 +23,16 @@ NEVER_WRAPPED = 24
 """A column without a longer text never wraps."""
 
 
-@dataclass(frozen=True)
-class Figure:
-    """A figure of a page."""
-
-    title: str
-    text: str
-    """The caption, which is also the description for screen readers."""
-    name: str
-    """The identifier in the page: letters and digits."""
-    drawing: go.Figure
-
-    @property
-    def json(self) -> Markup:
-        return Markup((finished(self.drawing).to_json() or "").replace("<", "\\u003c"))
-
-
-def render(template: str, figures: Sequence[Figure], **values: Any) -> str:
+def render(template: str, figures: Sequence[Drawing], **values: Any) -> str:
     """The page made from a template of this package. Figures without data are left out."""
-    figures = [figure for figure in figures if shows_values(figure.drawing)]
+    figures = [drawn for drawn in figures if shows_values(drawn.figure)]
     plotly = Markup(plotly_script().replace("</script", "<\\/script")) if figures else ""
     return _environment().get_template(template).render(figures=figures, plotly=plotly, **values)
+
+
+def _data(figure: go.Figure) -> Markup:
+    """The figure as readers see it, as JSON that can stand in a script."""
+    return Markup((finished(figure).to_json() or "").replace("<", "\\u003c"))
 
 
 def duration(seconds: float | None) -> str:
@@ -93,6 +82,6 @@ def _is_short_in(column: Column[Any], rows: Sequence[Any]) -> bool:
 @cache
 def _environment() -> jinja2.Environment:
     environment = template_environment()
-    environment.filters |= {"figure": number, "cell": _cell, "is_long": _is_long}
+    environment.filters |= {"figure": number, "cell": _cell, "data": _data, "is_long": _is_long}
     environment.tests |= {"is_numeric": _is_numeric, "short_in": _is_short_in}
     return environment

@@ -5,8 +5,9 @@ from collections.abc import Iterator, Sequence
 from loopscale.analysis.answers.best_cells import Best
 from loopscale.analysis.answers.comparisons import Comparison
 from loopscale.analysis.answers.two_studies import LAW_PAIR_COLUMNS, PAIR_COLUMNS, TwoStudies
+from loopscale.analysis.figures.base import Drawing
 from loopscale.analysis.figures.style import ERROR_TITLE, interval_points, named_rows, safe, wrapped
-from loopscale.analysis.report.page import Figure, render
+from loopscale.analysis.report.page import render
 
 MOST_PAIRS = 400
 """The largest number of rows in the table of cells. Further pairs are only counted."""
@@ -27,7 +28,7 @@ def two_studies_page(studies: TwoStudies) -> str:
     )
 
 
-def _figures(studies: TwoStudies) -> Iterator[Figure]:
+def _figures(studies: TwoStudies) -> Iterator[Drawing]:
     pairs = [pair for pair in studies.pairs if pair.ratio is not None][:MOST_DRAWN]
     if not pairs:
         return
@@ -40,14 +41,14 @@ def _figures(studies: TwoStudies) -> Iterator[Figure]:
         ends = _columns(answers, "error", "error_low", "error_high")
         interval_points(errors, names, ends, side, name=safe(name))
     text = "Mean errors of the cells of both studies, with 95 % intervals over replicates."
-    yield Figure("Errors", text, "errors", errors)
+    yield Drawing("Errors", text, errors, "errors")
     ratios = named_rows(f"error of {safe(studies.names[1])} over that of {safe(studies.names[0])}", names)
     ends = _columns([pair.comparison for pair in pairs], "ratio", "low", "high")
     interval_points(ratios, names, ends, 0, showlegend=False)
     equal = {"color": "#101828", "width": 1.2, "dash": "longdash"}
     ratios.add_scatter(x=[1.0] * len(names), y=names, mode="lines", name="equal", line=equal)
     text = "Ratios of errors of matched cells, with 95 % intervals. Left of the line at 1 the second study is better."
-    yield Figure("Ratios", text, "ratios", ratios)
+    yield Drawing("Ratios", text, ratios, "ratios")
 
 
 def _columns(rows: Sequence[Best | Comparison], *names: str) -> list[list[float | None]]:

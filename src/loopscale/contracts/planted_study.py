@@ -8,10 +8,22 @@ import pandas as pd
 
 from loopscale.analysis.recorded.results import Results
 
-NAMES = ["trial", "study", "cell", "label", "role", "number", "seed", "outcome", "detail"]
-MEASURES = ["error", "error_last", "raw_error", "excess", "validate_error", "step", "seconds", "flops"]
-SETTINGS = ["task.kind", "task.dim", "task.points", "model.kind"]
-SETTINGS += ["training.lr", "training.loops", "training.window"]
+TRIAL_COLUMNS = ["trial", "study", "cell", "label", "role", "number", "seed", "outcome", "detail"]
+PLANTED_MEASURES = [
+    "error",
+    "error_last",
+    "raw_error",
+    "excess",
+    "validate_error",
+    "step",
+    "seconds",
+    "flops",
+]
+PLANTED_SETTINGS = ["task.kind", "task.dim", "task.points", "model.kind"]
+PLANTED_SETTINGS += ["training.lr", "training.loops", "training.window"]
+
+MARKED = "<b>mine</b>"
+"""A kind with markup. A figure must show the text and no bold letters."""
 
 
 class Planted:
@@ -62,7 +74,7 @@ class Planted:
         settings = cells.get(cell, {"label": columns.get("label", ""), "values": {}})
         key = f"{role}-{cell}-{number}"
         row = (
-            dict.fromkeys(NAMES + MEASURES + SETTINGS)
+            dict.fromkeys(TRIAL_COLUMNS + PLANTED_MEASURES + PLANTED_SETTINGS)
             | {
                 "trial": key,
                 "study": "planted",
@@ -131,7 +143,10 @@ class Planted:
     @property
     def tables(self) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
         others = dict.fromkeys(name for row in self.rows for name in row)
-        trials = pd.DataFrame(self.rows, columns=list(dict.fromkeys([*NAMES, *MEASURES, *SETTINGS, *others])))
+        trials = pd.DataFrame(
+            self.rows,
+            columns=list(dict.fromkeys([*TRIAL_COLUMNS, *PLANTED_MEASURES, *PLANTED_SETTINGS, *others])),
+        )
         empty = pd.DataFrame(columns=["trial", "loop", "point", "error", "sem", "raw"])
         curves = pd.concat(self.curve) if self.curve else empty
         return trials, curves, pd.DataFrame(self.history, columns=["trial", "step", "metric", "value"])
@@ -152,4 +167,42 @@ def comparison(**options: Any) -> Planted:
     planted.study["laws"] = [
         {"of": "error", "along": "loop", "form": ["power", "exponential"], "theory": None}
     ]
+    return planted
+
+
+def with_every_answer() -> Planted:
+    """Two tasks with regret, games, three numbers of loops, tuned settings, comparisons with a solver, and a law.
+
+    Labels have markup, as the label of a person's setting may.
+    """
+    planted, loops = Planted(), (2, 4, 8)
+    for dim in (2, 3):
+        for number, count in enumerate(loops):
+            values = {"task.dim": dim, "training.loops": float(count), "model.kind": MARKED}
+            cell = planted.cell(f"task.dim={dim}, training.loops={count}, model.kind={MARKED}", **values)
+            planted.replicated(cell, 0.3 / count, rate=0.2 + 0.1 * number, tries=6)
+            for run in range(3):
+                key = f"replicate-{cell}-{run}"
+                planted.history += [
+                    {"trial": key, "step": step, "metric": metric, "value": value}
+                    for step in (500, 1000)
+                    for metric, value in (("match_newton", step / 100), ("similarity_newton", 0.9))
+                ]
+        key = planted.trial("", "baseline", dim, 0.1, label="gradient_descent", **{"task.dim": dim})
+        planted.curves_of(key, 0.5, 0.3)
+    planted.curve = [
+        curve.assign(regret=curve["error"] - 0.01, play_regret=1.0 + curve["point"])
+        for curve in planted.curve
+    ]
+    for number, row in enumerate(planted.rows):
+        row |= {"regret": row["error"] / 2, "model.width": (8, 16, 32)[number % 3]}
+    planted.study["laws"] = [{"of": "error", "along": "loop", "form": "exponential", "theory": None}]
+    planted.study["nuisance"] = {"training.lr": {"scale": "log"}, "model.width": {"choice": [8, 16, 32]}}
+    return planted
+
+
+def with_two_objectives() -> Planted:
+    """Three models whose search trades error against FLOPs."""
+    planted = comparison()
+    planted.study["search"] = {"kind": "nsga2", "trials": 4, "objectives": ["error", "flops"]}
     return planted
