@@ -1,6 +1,7 @@
 """One file is enough to add a member of every family: a real study uses one new member of each."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,8 @@ from loopscale.cluster.local import Local
 from loopscale.models.looped import Looped
 from loopscale.optimizers.muon import Muon
 from loopscale.questions.axes.base import LawAxis
+from loopscale.records.model import StoreError
+from loopscale.records.stores.folder import FolderKind
 from loopscale.solvers.regression import LeastSquares
 from loopscale.stats.forms.power import Power
 from loopscale.studies.schedulers.median import MedianStopping
@@ -104,6 +107,21 @@ class OutsideFigure(Figure, kind="outside_figure"):
         return Drawing("Runs of outside cells", "The number of runs of every cell.", figure)
 
 
+class OutsideStore(FolderKind, kind="outside_store"):
+    """A store in a folder, with an address of its own."""
+
+    marker = ""
+    is_storage = False
+    schemes = ("outside",)
+
+    def check(self, place, create):
+        if not place.startswith("outside:///"):
+            raise StoreError(f"{place} is no path", "write outside:///PATH")
+
+    def open(self, place, storage, checkpoints, create):
+        return super().open(place.removeprefix("outside://"), storage, checkpoints, create)
+
+
 class OutsideCluster(Local, kind="outside_cluster"):
     """This machine under another name."""
 '''
@@ -186,6 +204,28 @@ def test_one_new_member_of_every_family_works_from_the_study_file_to_the_verdict
     assert 'id="outsidefigure"' in text
     assert any(word in text for word in ("agrees", "slower", "faster", "undecided", "not learnt"))
     assert ask("list", "--cluster", "here.yaml", "--json").strip().startswith("[")
+
+    # A command without a study finds the kind of store by the environment. Its storage is a folder of its own.
+    kinds = os.environ | {"LOOPSCALE_PLUGINS": str(members)}
+    words = [
+        "best",
+        "outside.yaml",
+        "--json",
+        "--store",
+        f"outside://{driver.store}",
+        "--storage",
+        "elsewhere",
+    ]
+    best = subprocess.run(
+        [sys.executable, "-m", "loopscale.cli.main", *words],
+        cwd=tmp_path,
+        env=kinds,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert best.stdout == ask("best", "outside.yaml", "--json")
+    assert "give a folder, http://" in refusal("best", "outside.yaml", "--store", "unknown:///x")
 
     # The file changes: `list` says so, `run` trains new trials, and the earlier trials stay in the records.
     old = find_plugin("outside_members.py", members.parent).digest

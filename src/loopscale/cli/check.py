@@ -18,6 +18,7 @@ CONTRACTS = {
     "Form": ("forms",),
     "LawAxis": ("axes",),
     "Figure": ("figures",),
+    "StoreKind": ("stores",),
     "Search": ("searches",),
     "Scheduler": ("schedulers",),
 }

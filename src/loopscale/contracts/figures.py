@@ -54,7 +54,8 @@ def test_figures_have_identifiers_of_their_own(kind: type[Figure]):
 @EVERY_FIGURE
 def test_the_page_can_draw_every_trace(kind: type[Figure]):
     for each in drawn(kind):
-        assert {trace.type for trace in finished(go.Figure(each.figure)).select_traces()} <= BASIC_TRACES
+        traces = finished(go.Figure(each.figure)).to_dict()["data"]
+        assert {trace["type"] for trace in traces} <= BASIC_TRACES
 
 
 @EVERY_FIGURE

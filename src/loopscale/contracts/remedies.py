@@ -177,6 +177,7 @@ MEMBERS_TO_COMPARE = {
     "optimizers": "optimizers/adamw.py",
     "schedulers": "studies/schedulers/median.py",
     "searches": "studies/searches/random.py",
+    "stores": "records/stores/database.py",
 }
 """Module of the contract -> a member that keeps the contract, for families without remedies of their own."""
 

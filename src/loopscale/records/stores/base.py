@@ -19,6 +19,7 @@ from typing import Any, ClassVar, NamedTuple, NoReturn
 
 from typing_extensions import override
 
+from loopscale.core.config import Family
 from loopscale.core.file_locks import holders_of_ranges, locked
 from loopscale.core.private_folders import make_private
 from loopscale.core.regular_files import open_regular, read_regular
@@ -267,6 +268,43 @@ class Store(ABC):
             return pa.table([*keys, *curve.columns], names=schema.names).cast(schema)
         except (pa.ArrowException, *MALFORMED) as problem:
             return " ".join(str(problem).split()) or type(problem).__name__
+
+
+class StoreKind(Family, package="loopscale.records.stores"):
+    """A kind of store: the places where such a store can be, and how it is opened. A member has a file of its own."""
+
+    default_kind = "folder"
+    """The kind of a folder without the file of another kind."""
+    schemes: ClassVar[tuple[str, ...]] = ()
+    """The beginnings of the addresses of such stores, such as `http`. Empty for a kind that lies in a folder."""
+    marker: ClassVar[str] = ""
+    """The file that marks a folder of this kind. Empty for a kind with addresses."""
+    is_storage: ClassVar[bool] = False
+    """True if the folder is by default also the storage: the folder for checkpoints, locks and the mirror."""
+
+    def has_scheme(self, scheme: str) -> bool:
+        """True if addresses with this beginning belong to the kind."""
+        return scheme in self.schemes
+
+    @abstractmethod
+    def check(self, place: Path | str, create: bool) -> None:
+        """Look at a folder or an address before it is opened, and write nothing there.
+
+        Raises NoRecords if there is no store and none shall be made, and StoreError for a place that cannot be used.
+        """
+
+    @abstractmethod
+    def open(
+        self, place: Path | str, storage: Path, checkpoints: CheckpointStore | None, create: bool
+    ) -> Store:
+        """The store at a folder or an address. With `create`, an absent store is made. Raises NoRecords, StoreError."""
+
+    def example(self, folder: Path, exported: Path) -> str:
+        """A place for the tests of the contract, inside `folder`; empty if only a running service can be such a store.
+
+        A kind that is only read shows the records that `exported` holds, a folder of `loopscale export`.
+        """
+        return ""
 
 
 class TrackingStore(Store):

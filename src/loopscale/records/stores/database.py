@@ -7,10 +7,10 @@ from typing_extensions import override
 
 from loopscale.records.deferred_imports import mlflow, sqlalchemy
 from loopscale.records.model import NoRecords, StoreError
-from loopscale.records.stores.base import LOCKED, TrackingStore, file_lock, locked_database
+from loopscale.records.stores.base import LOCKED, Store, StoreKind, TrackingStore, file_lock, locked_database
 from loopscale.redaction import without_password
+from loopscale.training.storage import CheckpointStore
 
-SCHEMES = ("postgresql", "mysql", "mssql", "sqlite")
 PATIENCE = 5
 """Seconds to wait for a first answer."""
 
@@ -57,3 +57,27 @@ class DatabaseStore(TrackingStore):
     @override
     def _artifact_root(self) -> str:
         return (self.storage / "artifacts").as_uri()
+
+
+class DatabaseKind(StoreKind, kind="database"):
+    """A database without a tracking server. A driver of the database may follow its scheme, after a plus sign."""
+
+    schemes = ("postgresql", "mysql", "mssql", "sqlite")
+
+    @override
+    def has_scheme(self, scheme: str) -> bool:
+        return scheme.partition("+")[0] in self.schemes
+
+    @override
+    def check(self, place: Path | str, create: bool) -> None:
+        DatabaseStore.check_reachable(str(place), create)
+
+    @override
+    def open(
+        self, place: Path | str, storage: Path, checkpoints: CheckpointStore | None, create: bool
+    ) -> Store:
+        return DatabaseStore(str(place).rstrip("/"), storage, checkpoints)
+
+    @override
+    def example(self, folder: Path, exported: Path) -> str:
+        return f"sqlite:///{folder}/records.db"

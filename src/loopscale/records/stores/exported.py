@@ -18,7 +18,7 @@ from typing_extensions import override
 from loopscale.core.temporary import lasting_folder
 from loopscale.records.deferred_imports import pa, parquet
 from loopscale.records.model import STUDY, STUDY_FILE, STUDY_JSON, WEIGHTS, Run, StoreError
-from loopscale.records.stores.base import Curves, Point, Store
+from loopscale.records.stores.base import Curves, Point, Store, StoreKind
 from loopscale.records.tables import CURVES, with_later_columns
 from loopscale.training.checkpoint_stores import open_checkpoint_store
 from loopscale.training.storage import CheckpointStore
@@ -228,3 +228,25 @@ def _parent_id(study: str) -> str:
 
 def _texts(document: str) -> dict[str, str]:
     return {str(name): str(text) for name, text in json.loads(document).items()}
+
+
+class ExportKind(StoreKind, kind="exported"):
+    """A folder that `loopscale export` wrote."""
+
+    marker = ABOUT
+
+    @override
+    def check(self, place: Path | str, create: bool) -> None:
+        if create:
+            remedy = f"give another --store; `loopscale import {place}` takes them into it"
+            raise StoreError(f"{place} holds exported records, which are only read", remedy)
+
+    @override
+    def open(
+        self, place: Path | str, storage: Path, checkpoints: CheckpointStore | None, create: bool
+    ) -> Store:
+        return ExportedStore(Path(place), storage, checkpoints)
+
+    @override
+    def example(self, folder: Path, exported: Path) -> str:
+        return str(exported)

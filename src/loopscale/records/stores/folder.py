@@ -30,6 +30,8 @@ from loopscale.records.stores.base import (
     FORMAT_TAG,
     LOCKED,
     Point,
+    Store,
+    StoreKind,
     TrackingStore,
     check_folders,
     file_lock,
@@ -502,3 +504,25 @@ def _check_database(root: Path) -> None:
     except sqlite3.Error as problem:
         what = f"{database} is no database of MLflow's, or damaged ({problem})"
         raise StoreError(what, "restore it from a copy, or move it away and start anew") from problem
+
+
+class FolderKind(StoreKind, kind="folder"):
+    """A folder of one user."""
+
+    marker = DATABASE
+    is_storage = True
+
+    @override
+    def check(self, place: Path | str, create: bool) -> None:
+        """All is checked when the folder is opened, after the storage: no store is made in vain."""
+
+    @override
+    def open(
+        self, place: Path | str, storage: Path, checkpoints: CheckpointStore | None, create: bool
+    ) -> Store:
+        FolderStore.check(Path(place), create)
+        return FolderStore(Path(place), storage, checkpoints)
+
+    @override
+    def example(self, folder: Path, exported: Path) -> str:
+        return str(folder / "store")

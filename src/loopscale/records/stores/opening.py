@@ -5,13 +5,11 @@ import re
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
+from loopscale.core.plugins import load_installed
 from loopscale.core.private_folders import make_private
 from loopscale.notation.mistakes import quoted
 from loopscale.records.model import StoreError
-from loopscale.records.stores import database, server
-from loopscale.records.stores.base import Store, check_folders, unwritable
-from loopscale.records.stores.exported import ABOUT, ExportedStore
-from loopscale.records.stores.folder import FolderStore
+from loopscale.records.stores.base import Store, StoreKind, check_folders, unwritable
 from loopscale.redaction import STORE_PASSWORD
 from loopscale.training.checkpoint_stores import open_checkpoint_store
 from loopscale.training.storage import BadAddress, CheckpointStore, StorageUnavailable
@@ -49,21 +47,13 @@ def open_store(
     Raises NoRecords if there is no store, and StoreError if the store or the storage cannot be used.
     """
     place = place_of_store(where)
-    folder, text = (place, "") if isinstance(place, Path) else (None, place)
     bucket = _open_bucket(str(storage), create) if storage and "://" in str(storage) else None
     beside = None if bucket else storage
-    if folder is None:
-        kind = _kind_of(text)
-        kind.check_reachable(text, create)
-        return kind(text.rstrip("/"), _storage_folder(beside or DEFAULT, create), bucket)
-    if os.path.isfile(folder / ABOUT) and not FolderStore.lies_in(folder):
-        if create:
-            remedy = f"give another --store; `loopscale import {folder}` takes them into it"
-            raise StoreError(f"{folder} holds exported records, which are only read", remedy)
-        return ExportedStore(folder, _storage_folder(beside or DEFAULT, create=False), bucket)
-    local = _storage_folder(beside, create) if beside else folder  # before a store is made in vain
-    FolderStore.check(folder, create)
-    return FolderStore(folder, local, bucket)
+    kind = _kind_at(place)
+    kind.check(place, create)
+    if kind.is_storage and not beside:
+        return kind.open(place, Path(place), bucket, create)
+    return kind.open(place, _storage_folder(beside or DEFAULT, create), bucket, create)
 
 
 def store_place(text: str) -> str | Path:
@@ -86,18 +76,34 @@ def _with_password(address: str) -> str:
     return f"{scheme}://{user}:{quote(password, safe='')}@{host}"
 
 
-def _kind_of(address: str) -> type[server.ServerStore] | type[database.DatabaseStore]:
+def _kind_at(place: str | Path) -> StoreKind:
+    """The kind of the store in a folder, or at an address. Raises StoreError for an address of no kind."""
+    if isinstance(place, Path):
+        kinds = StoreKind.choices()
+        usual = kinds[StoreKind.default_kind]
+        if os.path.exists(place / usual.marker):
+            return usual()
+        marked = (kind for kind in kinds.values() if kind.marker and os.path.isfile(place / kind.marker))
+        return next(marked, usual)()
     try:
-        scheme = urlsplit(address).scheme
+        scheme = urlsplit(place).scheme
     except ValueError as problem:
-        what = f"{address} is no address ({problem})"
+        what = f"{place} is no address ({problem})"
         raise StoreError(what, "give --store as http://host:port") from problem
-    if scheme in server.SCHEMES:
-        return server.ServerStore
-    if scheme.split("+")[0] in database.SCHEMES:
-        return database.DatabaseStore
-    kinds = ", ".join(("a folder", *(f"{name}://" for name in (*server.SCHEMES, *database.SCHEMES))))
-    raise StoreError(f"a store cannot be at {address}", f"give {kinds}")
+    found = _kind_with_scheme(scheme)
+    if found is None:
+        load_installed()
+        found = _kind_with_scheme(scheme)
+    if found is None:
+        kinds = reversed(StoreKind.choices().values())  # a server is the usual address
+        addresses = [f"{name}://" for kind in kinds for name in kind.schemes]
+        raise StoreError(f"a store cannot be at {place}", f"give {', '.join(['a folder', *addresses])}")
+    return found
+
+
+def _kind_with_scheme(scheme: str) -> StoreKind | None:
+    kinds = (kind() for kind in StoreKind.choices().values())
+    return next((kind for kind in kinds if kind.has_scheme(scheme)), None)
 
 
 def _open_bucket(url: str, create: bool) -> CheckpointStore:

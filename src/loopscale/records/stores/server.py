@@ -6,6 +6,7 @@ import os
 import socket
 import urllib.error
 import urllib.request
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -13,10 +14,10 @@ from typing_extensions import override
 
 from loopscale.records.deferred_imports import mlflow_credentials, mlflow_rest
 from loopscale.records.model import Run, StoreError
-from loopscale.records.stores.base import PAGE_ROWS, TrackingStore
+from loopscale.records.stores.base import PAGE_ROWS, Store, StoreKind, TrackingStore
 from loopscale.redaction import without_password
+from loopscale.training.storage import CheckpointStore
 
-SCHEMES = ("http", "https")
 PATIENCE = 5.0
 """Seconds to wait for a first answer. MLflow would wait for minutes."""
 SEARCH = "/api/2.0/mlflow/runs/search"
@@ -108,3 +109,19 @@ def _run(entry: dict[str, Any]) -> Run:
     start, end = int(info["start_time"]), int(info.get("end_time", 0))
     numbers = {name: float(value or 0.0) for name, value in metrics.items()}
     return Run(info["run_id"], info["status"], start, end, tags, params, numbers, info["experiment_id"])
+
+
+class ServerKind(StoreKind, kind="server"):
+    """A tracking server."""
+
+    schemes = ("http", "https")
+
+    @override
+    def check(self, place: Path | str, create: bool) -> None:
+        ServerStore.check_reachable(str(place), create)
+
+    @override
+    def open(
+        self, place: Path | str, storage: Path, checkpoints: CheckpointStore | None, create: bool
+    ) -> Store:
+        return ServerStore(str(place).rstrip("/"), storage, checkpoints)
