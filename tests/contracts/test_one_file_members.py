@@ -205,27 +205,15 @@ def test_one_new_member_of_every_family_works_from_the_study_file_to_the_verdict
     assert any(word in text for word in ("agrees", "slower", "faster", "undecided", "not learnt"))
     assert ask("list", "--cluster", "here.yaml", "--json").strip().startswith("[")
 
-    # A command without a study finds the kind of store by the environment. Its storage is a folder of its own.
-    kinds = os.environ | {"LOOPSCALE_PLUGINS": str(members)}
-    words = [
-        "best",
-        "outside.yaml",
-        "--json",
-        "--store",
-        f"outside://{driver.store}",
-        "--storage",
-        "elsewhere",
-    ]
-    best = subprocess.run(
-        [sys.executable, "-m", "loopscale.cli.main", *words],
-        cwd=tmp_path,
-        env=kinds,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert best.stdout == ask("best", "outside.yaml", "--json")
-    assert "give a folder, http://" in refusal("best", "outside.yaml", "--store", "unknown:///x")
+    # A command without plugins finds the kind of store by the environment. Its storage is a folder of its own.
+    def best_of(store: str) -> subprocess.CompletedProcess[str]:
+        words = ["best", "outside.yaml", "--json", "--store", store, "--storage", "elsewhere"]
+        command = [sys.executable, "-m", "loopscale.cli.main", *words]
+        kinds = os.environ | {"LOOPSCALE_PLUGINS": str(members)}
+        return subprocess.run(command, cwd=tmp_path, env=kinds, capture_output=True, text=True, check=False)
+
+    assert best_of(f"outside://{driver.store}").stdout == ask("best", "outside.yaml", "--json")
+    assert "give a folder, outside://, http://" in best_of("unknown:///x").stderr
 
     # The file changes: `list` says so, `run` trains new trials, and the earlier trials stay in the records.
     old = find_plugin("outside_members.py", members.parent).digest

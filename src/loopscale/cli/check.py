@@ -19,10 +19,11 @@ CONTRACTS = {
     "LawAxis": ("axes",),
     "Figure": ("figures",),
     "StoreKind": ("stores",),
+    "Cluster": ("clusters",),
     "Search": ("searches",),
     "Scheduler": ("schedulers",),
 }
-"""Modules of `loopscale.contracts` by the family that they test. A cluster's class is checked when it is loaded."""
+"""Modules of `loopscale.contracts` by the family that they test."""
 
 
 def command(

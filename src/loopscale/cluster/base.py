@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import unquote
 
 from pydantic import AfterValidator, Field, NonNegativeFloat, PositiveFloat, PositiveInt
@@ -126,6 +126,8 @@ class HostState:
 class Cluster(Family, package="loopscale.cluster"):
     """The settings and the operations that all kinds of clusters share."""
 
+    example: ClassVar[Mapping[str, Any]] = {}
+    """The fewest settings of a cluster of this kind, for the tests of the contract."""
     store: str | None = None
     """The tracking server, by its name inside the cluster."""
     storage: str | None = None

@@ -40,6 +40,7 @@ class KubeRaySettings(Cluster):
         "start_deadline": Former("start_deadline_seconds"),
     }
 
+    example = {"image": "registry.example.org/loopscale:1"}
     image: OneLine
     """An image with loopscale and its dependencies."""
     namespace: OneLine = "default"

@@ -57,6 +57,7 @@ STOP_SECONDS = 90.0
 class Ray(Cluster, kind="ray"):
     """A running Ray cluster. Its machines need the packages of `constraints.txt`; the code is sent along."""
 
+    example = {"address": "http://127.0.0.1:9"}  # a port that no server listens at
     address: str = "http://127.0.0.1:8265"
     """The job server, at the dashboard port of the head."""
     auth: Literal["token", "disabled"] = "token"

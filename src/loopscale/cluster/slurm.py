@@ -138,6 +138,7 @@ class Slurm(Cluster, kind="slurm"):
     """A Slurm cluster with a folder that all hosts share."""
 
     former_names: ClassVar[dict[str, Former]] = {"mem": MEMORY, "time": TIME, "idle": Former("idle_seconds")}
+    example = {"folder": "/shared/loopscale"}
 
     folder: OneLine
     """An absolute path that all hosts share."""

@@ -171,6 +171,7 @@ REMEDIES = {
 MEMBERS_TO_COMPARE = {
     "axes": "questions/axes/prompts.py",
     "bounds": "theory/bounds/newton.py",
+    "clusters": "cluster/slurm.py",
     "constructions": "theory/constructions/newton.py",
     "figures": "analysis/figures/emergence.py",
     "forms": "stats/forms/power.py",
