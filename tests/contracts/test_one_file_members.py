@@ -213,7 +213,7 @@ def test_one_new_member_of_every_family_works_from_the_study_file_to_the_verdict
         return subprocess.run(command, cwd=tmp_path, env=kinds, capture_output=True, text=True, check=False)
 
     assert best_of(f"outside://{driver.store}").stdout == ask("best", "outside.yaml", "--json")
-    assert "give a folder, outside://, http://" in best_of("unknown:///x").stderr
+    assert "https://, outside://, postgresql://" in best_of("unknown:///x").stderr
 
     # The file changes: `list` says so, `run` trains new trials, and the earlier trials stay in the records.
     old = find_plugin("outside_members.py", members.parent).digest

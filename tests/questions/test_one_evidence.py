@@ -9,8 +9,8 @@ import pytest
 from typing_extensions import override
 
 from loopscale.analysis.answers.claims import judged_claims
-from loopscale.analysis.answers.recorded_runs import RecordedRuns
 from loopscale.analysis.recorded.load import load_results
+from loopscale.analysis.recorded.runs import RecordedRuns
 from loopscale.questions.claim import ClaimSpec
 from loopscale.questions.claim_evidence import Sides, compare_sides
 from loopscale.questions.claim_verdict import judge

@@ -1,7 +1,7 @@
 """The runs that answer for the cells of a study, whether the study is running or recorded.
 
 A verdict needs seven facts: the cells, their runs, the seed of a run, a measure, the curve, whether the net has learnt,
-and its number of loops. `Runs` is their contract. `analysis.answers.recorded_runs` reads them from records, and
+and its number of loops. `Runs` is their contract. `analysis.recorded.runs` reads them from records, and
 `runner.decide.live_runs` reads them from the jobs of a running study.
 """
 

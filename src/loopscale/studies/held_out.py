@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from loopscale.questions.axes.base import Setting, axis_of
-from loopscale.stats.milestones import measure_of
+from loopscale.questions.runs import Runs
+from loopscale.stats.milestones import EMERGED_AT, Milestone, measure_of
 from loopscale.stats.prediction import LEAST_PREDICTING, why_not_judged
 from loopscale.studies.axes import AnyCell, HasValues, cells_along, numbers, varied_along
 
@@ -117,6 +118,23 @@ def waits_for(tests: Sequence[HeldOutTest]) -> dict[str, set[str]]:
         for key in test.held_out:
             waiting.setdefault(key, set()).update(test.fitted)
     return waiting
+
+
+def fitted_runs(test: HeldOutTest, runs: Runs[Any]) -> dict[float, tuple[float, ...]]:
+    """The fitted runs by value, as `records.predictions.predict_from` takes them.
+
+    A run is a log error or, for a law of the emergence, both ends of its interval.
+    """
+    cells, passed = {cell.key: cell for cell in runs.cells}, runs.passed(Milestone())
+    fitted: dict[float, tuple[float, ...]] = {}
+    for key, place in sorted(test.fitted.items(), key=lambda item: item[1]):
+        of_cell = cells[key].runs
+        if test.of == EMERGED_AT:
+            numbers = [end for run in of_cell if (known := passed(run)) for end in (known.after, known.by)]
+        else:
+            numbers = [math.log(value) for run in of_cell if 0 < (value := run[test.of]) < math.inf]
+        fitted[place] = (*fitted.get(place, ()), *numbers)
+    return fitted
 
 
 def has_circle(waiting: Mapping[str, set[str]]) -> bool:

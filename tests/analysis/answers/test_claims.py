@@ -18,8 +18,8 @@ from loopscale.analysis.answers.claims import (
     judged_claims,
 )
 from loopscale.analysis.answers.comparisons import ratios_to_solver
-from loopscale.analysis.answers.equal_cost import common_budget, error_at_cost
 from loopscale.analysis.answers.findings import study_findings
+from loopscale.analysis.recorded.equal_cost import common_budget, error_at_cost
 from loopscale.analysis.recorded.floors import Floors
 from loopscale.analysis.recorded.load import find_results
 from loopscale.analysis.recorded.prices import study_prices

@@ -4,8 +4,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from loopscale.analysis.answers.equal_cost import error_at_cost
 from loopscale.analysis.answers.pareto import compares_models, fronts, stretches
+from loopscale.analysis.recorded.equal_cost import error_at_cost
 from loopscale.analysis.recorded.load import find_results
 from loopscale.analysis.recorded.prices import study_prices
 from loopscale.contracts.planted_study import comparison

@@ -22,10 +22,10 @@ from typing import Any, cast
 import pandas as pd
 
 from loopscale.analysis.answers.comparisons import family_notes
-from loopscale.analysis.answers.recorded_runs import RecordedRuns
 from loopscale.analysis.recorded.learning import NOT_LEARNT, learnt
 from loopscale.analysis.recorded.looks import decisions_of, length_words
 from loopscale.analysis.recorded.results import CellResult, Results, mean
+from loopscale.analysis.recorded.runs import RecordedRuns
 from loopscale.analysis.table import Column, Interval, frame
 from loopscale.core.config import leaves
 from loopscale.questions import claim_evidence

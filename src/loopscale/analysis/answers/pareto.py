@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from loopscale.analysis.answers.equal_cost import Measure, history_by_cost
+from loopscale.analysis.recorded.equal_cost import Measure, history_by_cost
 from loopscale.analysis.recorded.prices import study_prices
 from loopscale.analysis.recorded.results import CellResult, Results
 from loopscale.analysis.table import Column

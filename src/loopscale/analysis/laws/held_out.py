@@ -14,6 +14,7 @@ import numpy as np
 
 from loopscale.analysis.recorded.learning import emergences
 from loopscale.analysis.recorded.results import CellResult, Results
+from loopscale.analysis.recorded.runs import RecordedRuns
 from loopscale.questions.axes.base import axis_of
 from loopscale.records.predictions import (
     RecordedPrediction,
@@ -24,7 +25,7 @@ from loopscale.records.predictions import (
 from loopscale.stats.emergence_prediction import middle, score_emergence
 from loopscale.stats.milestones import EMERGED_AT
 from loopscale.stats.prediction import Prediction, Score, score
-from loopscale.studies.held_out import HeldOutTest, HoldOut, tests_of_law
+from loopscale.studies.held_out import HeldOutTest, HoldOut, fitted_runs, tests_of_law
 
 AFTERWARDS = "afterwards, not foretold"
 
@@ -134,7 +135,7 @@ class HeldOutValues:
             return ()
         recorded = recorded_predictions(self._results.study.get("predictions") or {})
         cells = {cell.key: cell for cell in self._results.cells}
-        fitted, planned = fitted_runs(cells, test), _planned(self._results)
+        fitted, planned = fitted_runs(test, RecordedRuns(self._results)), _planned(self._results)
         predicted = [
             _predicted_value(
                 cells[key], test, place, recorded.get(tag_of(test.of, test.along, key)), fitted, planned
@@ -142,19 +143,6 @@ class HeldOutValues:
             for key, place in test.held_out.items()
         ]
         return tuple(sorted(filter(None, predicted), key=lambda value: value.at))
-
-
-def fitted_runs(cells: Mapping[str, CellResult], test: HeldOutTest) -> dict[float, tuple[float, ...]]:
-    """The fitted runs by value, as `records.predictions.predict_from` takes them."""
-    fitted: dict[float, tuple[float, ...]] = {}
-    for key, place in sorted(test.fitted.items(), key=lambda item: item[1]):
-        runs = cells[key].runs
-        if test.of == EMERGED_AT:
-            numbers = [end for known in emergences(runs) if known for end in (known.after, known.by)]
-        else:
-            numbers = [math.log(error) for error in _positive(run[test.of] for run in runs)]
-        fitted[place] = (*fitted.get(place, ()), *numbers)
-    return fitted
 
 
 def _predicted_value(

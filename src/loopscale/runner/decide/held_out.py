@@ -4,7 +4,6 @@ A prediction is made once, when every other cell of the law is over. A resumed s
 held-out cell with trials and without a recorded prediction is never predicted, because its errors may be known.
 """
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from loopscale.records.predictions import (
@@ -15,8 +14,8 @@ from loopscale.records.predictions import (
 )
 from loopscale.runner.decide.cell_run import CellRun
 from loopscale.runner.decide.job import Job
-from loopscale.stats.milestones import EMERGED_AT
-from loopscale.studies.held_out import HeldOutTest, held_out_tests
+from loopscale.runner.decide.live_runs import LiveRuns
+from loopscale.studies.held_out import HeldOutTest, fitted_runs, held_out_tests
 from loopscale.studies.spec import Study
 
 
@@ -31,7 +30,7 @@ class HeldOutCells:
         outdated: Callable[[Job], bool],
     ) -> None:
         """`tags` are those of the study's parent run. `outdated` tells old evaluations."""
-        self._cell_runs, self._replicates, self._outdated = cell_runs, study.replicates, outdated
+        self._study, self._cell_runs, self._outdated = study, cell_runs, outdated
         laws = [law.model_dump() for law in study.laws]
         tests = held_out_tests(laws, study.cells(), study.layout.shared_settings)
         recorded = recorded_predictions(tags)
@@ -71,16 +70,8 @@ class HeldOutCells:
 
     def _predictions(self, test: HeldOutTest, cells: Iterable[str]) -> Iterator[RecordedPrediction]:
         """None for a cell whose law cannot be fitted, for example because no trial has finished."""
-        fitted: dict[float, tuple[float, ...]] = {}
-        for key, place in sorted(test.fitted.items(), key=lambda item: item[1]):
-            fitted[place] = (*fitted.get(place, ()), *_fitted_runs(test.of, self._cell_runs[key].answers))
+        runs = LiveRuns(self._study, None, self._cell_runs, {}, lambda _: None)
+        fitted = fitted_runs(test, runs)
         for key in cells:
-            if prediction := predict_from(fitted, test.held_out[key], self._replicates, test.of):
+            if prediction := predict_from(fitted, test.held_out[key], self._study.replicates, test.of):
                 yield RecordedPrediction(test.of, test.along, key, prediction, fitted)
-
-
-def _fitted_runs(of: str, jobs: Iterable[Job]) -> list[float]:
-    """The log errors of runs or, for a law of the emergence, both ends of each run's interval."""
-    if of == EMERGED_AT:
-        return [end for job in jobs if (known := job.emergence) for end in (known.after, known.by)]
-    return [math.log(value) for job in jobs if 0 < (value := job.measure(of)) < math.inf]

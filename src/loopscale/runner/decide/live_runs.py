@@ -93,7 +93,7 @@ class LiveRuns(Runs[LiveCell]):
     def __init__(
         self,
         study: Study,
-        schedule: LookSchedule,
+        schedule: LookSchedule | None,
         cell_runs: Mapping[str, CellRun],
         baselines: Mapping[str, Job],
         read_curve: CurveReader,

@@ -65,7 +65,7 @@ class RecordedRuns(Runs[CellResult]):
         if all(len(of_pair) == 1 and None not in of_pair for of_pair in costs):
             return None
         # Imported here, because the modules import torch, which most claims do not need.
-        from loopscale.analysis.answers.equal_cost import common_budget, error_at_cost
+        from loopscale.analysis.recorded.equal_cost import common_budget, error_at_cost
         from loopscale.analysis.recorded.prices import study_prices
 
         priced = study_prices(self.results)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from loopscale import regret
-from loopscale.analysis.answers.equal_cost import common_budget, error_at_cost, history_by_cost
+from loopscale.analysis.recorded.equal_cost import common_budget, error_at_cost, history_by_cost
 from loopscale.analysis.recorded.load import find_results
 from loopscale.analysis.recorded.prices import as_trial, price_of, study_prices
 from loopscale.contracts.planted_study import Planted
