@@ -12,6 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TextIO
 
+from loopscale.core.titles import plural as plural
 from loopscale.core.visible import tell as tell
 from loopscale.core.visible import visible
 from loopscale.interface import types
@@ -283,11 +284,6 @@ def format_outcomes(counts: Mapping[str, int]) -> str:
 def first_few(items: Sequence[str], most: int = 3, separator: str = ", ") -> str:
     """The first `most` items, and `...` if there are more."""
     return separator.join([*items[:most], *(["..."] if len(items) > most else [])])
-
-
-def plural(number: int, noun: str) -> str:
-    """`1 trial`, `2 trials`."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def _plain(value: Any) -> Any:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from loopscale.cluster.base import ClusterError
+from loopscale.core import visible
 
 ANSWER_SECONDS = 60.0
 
@@ -71,8 +72,7 @@ def follow_file(path: Path, has_ended: Callable[[], bool], follow: bool, pause: 
 
 def last_line(text: str) -> str:
     """The last line that is not empty, cut to 400 characters: in an error message, usually the reason."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1][:400] if lines else ""
+    return visible.last_line(text)[:400]
 
 
 def _check_installed(program: str) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import loopscale
 from loopscale.cluster.base import ClusterError, Request
-from loopscale.runner.machine import ORIGIN, PACKAGES, versions
+from loopscale.runner.machine import ORIGIN, PACKAGES, git, versions
 
 PACKAGE_BYTES = 100 * 2**20
 """The limit of Ray's job server. (Its documentation says 500 MiB.)"""
@@ -58,10 +58,8 @@ def build_package(study: str, text: str, plugins: Mapping[str, bytes] = {}) -> P
     Raises ClusterError if the package is too large.
     """
     folder = Path(loopscale.__file__).parent
-    commit = (
-        _git(folder, "rev-parse", "HEAD").strip() if _git(folder, "ls-files", "--", "__init__.py") else ""
-    )
-    unsent = tuple(line[3:] for line in _git(folder, "status", "--porcelain", "--", ".").splitlines())
+    commit = git(folder, "rev-parse", "HEAD").strip() if git(folder, "ls-files", "--", "__init__.py") else ""
+    unsent = tuple(line[3:] for line in git(folder, "status", "--porcelain", "--", ".").splitlines())
     files = dict(_committed(folder) if commit else _installed(folder))
     origin = {"git_commit": commit, "git_changed": "no"} if commit else {}
     origin |= {f"submitted_with.{name}": version for name, version in versions(PACKAGES).items()}
@@ -122,11 +120,3 @@ def _installed(folder: Path) -> Iterator[tuple[str, bytes]]:
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path.name.endswith(SOURCE_SUFFIXES):
             yield f"loopscale/{path.relative_to(folder).as_posix()}", path.read_bytes()
-
-
-def _git(folder: Path, *words: str) -> str:
-    try:
-        done = subprocess.run(["git", "-C", folder, *words], capture_output=True, text=True, timeout=30)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout if done.returncode == 0 else ""

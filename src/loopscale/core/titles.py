@@ -83,3 +83,8 @@ def _titles_of_package() -> dict[str, dict[str, str]]:
         }
         for folder, package in FOLDERS.items()
     }
+
+
+def plural(number: int, noun: str) -> str:
+    """`1 trial`, `2 trials`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

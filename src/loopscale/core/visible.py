@@ -20,6 +20,11 @@ def shortened(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 3] + "..."
 
 
+def last_line(text: str) -> str:
+    """The last line that is not empty: of a traceback or an error message, usually the reason. Empty without a line."""
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+
+
 def tell(text: str) -> None:
     """Print a line of progress or a warning on standard error, without passwords.
 

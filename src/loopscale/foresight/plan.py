@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from loopscale.core.machine_share import usable_cpus
+from loopscale.core.titles import plural
 from loopscale.core.visible import visible
 from loopscale.foresight.held_hosts import CellWork, HeldHosts, HostGroup, held_hosts
 from loopscale.foresight.inert_axes import inert_remarks
@@ -183,8 +184,8 @@ class StudyPlan:
     @property
     def counts(self) -> str:
         """`8 trials in 2 cells: 4 to tune, 4 replicates; 1 baseline`."""
-        trials, cells = _plural(self.trials, "trial"), _plural(len(self.cells), "cell")
-        replicates, baselines = _plural(self.replicates, "replicate"), _plural(self.baselines, "baseline")
+        trials, cells = plural(self.trials, "trial"), plural(len(self.cells), "cell")
+        replicates, baselines = plural(self.replicates, "replicate"), plural(self.baselines, "baseline")
         return f"{trials} in {cells}: {self.tuning:,} to tune, {replicates}; {baselines}"
 
     def __repr__(self) -> str:
@@ -200,10 +201,6 @@ class StudyPlan:
     def document(self) -> dict[str, Any]:
         """Plain data, as in JSON."""
         return asdict(self) | {"power": [question.document() for question in self.power]}
-
-
-def _plural(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def plan_study(

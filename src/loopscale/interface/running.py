@@ -11,7 +11,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from loopscale.core.visible import tell, visible
+from loopscale.core.visible import last_line, tell, visible
 from loopscale.errors import BudgetError, RunError, StorageError
 from loopscale.interface import types
 from loopscale.interface.foreign_errors import with_loopscale_errors
@@ -234,16 +234,14 @@ def _problems(results: "types.Results", conductor: "types.Conductor") -> list[Pr
     grouped = defaultdict[tuple[str, str], list[str]](list)
     for key, job in jobs.items():
         if job.outcome in WITHOUT_ANSWER:
-            reason = _last_line(details.get(key) or conductor.reasons.get(key))
+            reason = _reason(details.get(key) or conductor.reasons.get(key))
             grouped[job.outcome, reason].append(key)
     for key, reason in conductor.reasons.items():
         if key in jobs and jobs[key].outcome == "finished" and reason:
-            grouped["not evaluated", _last_line(reason)].append(key)
+            grouped["not evaluated", _reason(reason)].append(key)
     largest_first = sorted(grouped.items(), key=lambda group: -len(group[1]))
     return [Problem(outcome, reason, tuple(trials)) for (outcome, reason), trials in largest_first]
 
 
-def _last_line(detail: str | None) -> str:
-    """The last line of a traceback, which names the error."""
-    lines = [line.strip() for line in (detail or "").splitlines() if line.strip()]
-    return lines[-1] if lines else "no reason was given"
+def _reason(detail: str | None) -> str:
+    return last_line(detail or "") or "no reason was given"

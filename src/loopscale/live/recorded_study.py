@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any
 
 from loopscale.core.titles import readable
-from loopscale.core.visible import shortened, visible
+from loopscale.core.visible import last_line, shortened, visible
 from loopscale.records.decisions import recorded_decisions
 from loopscale.records.model import OVER, STUDY_JSON, Run, parent_among
 from loopscale.records.stores.base import Store
@@ -348,10 +348,9 @@ def rounded(value: float | None) -> float | None:
     return float(f"{value:.4g}") if value is not None and math.isfinite(value) else None
 
 
-def last_line(detail: str) -> str:
+def _reason_of(detail: str) -> str:
     """The reason in one line: of a traceback the last line, which names the error."""
-    lines = [line.strip() for line in detail.splitlines() if line.strip()]
-    return shortened(lines[-1], 300) if lines else ""
+    return shortened(last_line(detail), 300)
 
 
 def _cell_state(trials: Sequence[LiveTrial], counts: Mapping[str, int], planned: Mapping[str, int]) -> str:
@@ -412,7 +411,7 @@ def _failures(trials: Iterable[LiveTrial]) -> dict[str, Any]:
             "name": trial.name,
             "what": what,
             "step": trial.step,
-            "reason": visible(last_line(reason)) or "no reason is recorded",
+            "reason": visible(_reason_of(reason)) or "no reason is recorded",
             "detail": visible(reason[-MOST_DETAIL:]) if "\n" in reason.strip() else "",
         }
         rows.append((trial.run.end or trial.run.start, row))

@@ -52,8 +52,8 @@ def provenance_tags(folder: Path) -> dict[str, str]:
         tags["gpus"] = gpus
     if origin := _origin_tags(folder):
         return tags | origin
-    if commit := _git(folder, "rev-parse", "HEAD"):
-        changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
+    if commit := git(folder, "rev-parse", "HEAD").strip():
+        changed = git(folder, "status", "--porcelain", "--untracked-files=no")
         tags |= {"git_commit": commit, "git_changed": "yes" if changed else "no"}
     return tags
 
@@ -114,12 +114,13 @@ def _origin_tags(folder: Path) -> dict[str, str]:
     return {}
 
 
-def _git(folder: Path, *words: str) -> str:
+def git(folder: Path, *words: str) -> str:
+    """The output of git; empty if git is not installed, hangs or fails."""
     try:
-        done = subprocess.run(["git", "-C", folder, *words], capture_output=True, text=True, timeout=10)
+        done = subprocess.run(["git", "-C", folder, *words], capture_output=True, text=True, timeout=30)
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
+    return done.stdout if done.returncode == 0 else ""
 
 
 def require_resources(resources: Resources, address: str | None) -> None:

@@ -37,7 +37,7 @@ from loopscale.stats.contrasts import (
     contrast_with_value,
     half_widths,
 )
-from loopscale.stats.verdict_rule import DIFFERENCE, Judgement, VerdictRule
+from loopscale.stats.verdict_rule import DIFFERENCE, Judgement, VerdictRule, normal
 
 Mask = NDArray[np.bool_]
 NODES, WEIGHTS = (np.asarray(part, dtype=np.float64) for part in np.polynomial.legendre.leggauss(80))
@@ -279,10 +279,6 @@ def _complete_seeds(logs: Array, *rows: Rows) -> NDArray[np.intp]:
     return np.flatnonzero(np.isfinite(np.concatenate(tables)).all(axis=0))
 
 
-def _normal(z: Array | float) -> Array:
-    return np.asarray(scipy.special.ndtr(z))
-
-
 @lru_cache(maxsize=1024)
 def _alphas(seeds: tuple[int, ...], observations: tuple[int, ...], alpha: float) -> Array:
     """The level of each look. The share of the seeds is spent, and the observations are the information.
@@ -300,7 +296,7 @@ def _alphas(seeds: tuple[int, ...], observations: tuple[int, ...], alpha: float)
         steps = (NODES[:, None] * bound - points) / pace
         density = np.exp(-(steps**2) / 2) / (pace * math.sqrt(2 * math.pi))
         points, mass, before = NODES * bound, density @ mass * WEIGHTS * bound, time
-        alphas.append(float(2 * _normal(np.asarray(-bound / math.sqrt(time)))))
+        alphas.append(float(2 * normal(np.asarray(-bound / math.sqrt(time)))))
     found = np.array(alphas)
     found.setflags(write=False)
     return found
@@ -310,7 +306,7 @@ def _bound(points: Array, mass: Array, pace: float, share: float) -> float:
     """The bound that W first crosses at this look with chance `share`."""
 
     def excess(bound: float) -> float:
-        return float(mass @ (_normal((points - bound) / pace) + _normal(-(points + bound) / pace))) - share
+        return float(mass @ (normal((points - bound) / pace) + normal(-(points + bound) / pace))) - share
 
     return cast(float, scipy.optimize.brentq(excess, 0.0, LARGEST_BOUND))
 

@@ -69,10 +69,10 @@ class VerdictRule:
             Half the width of the last interval.
         """
         beyond = bar + self.edge
-        chance = _normal((difference - beyond) / spread) + _normal((-difference - beyond) / spread)
+        chance = normal((difference - beyond) / spread) + normal((-difference - beyond) / spread)
         if self.room is not None:
             room = np.maximum(self.room - bar, 0.0)
-            level = _normal((room - difference) / spread) - _normal((-room - difference) / spread)
+            level = normal((room - difference) / spread) - normal((-room - difference) / spread)
             chance = np.where(room >= beyond, 1.0, chance + level)
         return np.asarray(chance)
 
@@ -81,5 +81,5 @@ DIFFERENCE = VerdictRule()
 """The first side has less or more, and level is no verdict."""
 
 
-def _normal(z: Array | float) -> Array:
+def normal(z: Array | float) -> Array:
     return np.asarray(scipy.special.ndtr(z))

@@ -35,7 +35,7 @@ from typing_extensions import override
 from loopscale.core.prompt import Batch, Prompt
 from loopscale.core.seeds import stream
 from loopscale.tasks.bandit_games import Games, Interaction, Prior, Rewards, Rules, pick
-from loopscale.tasks.decisions import GAMES, DecisionTask, log_mixed, log_probability, mixed
+from loopscale.tasks.decisions import GAMES, DecisionTask, in_rounds, log_mixed, log_probability, mixed
 from loopscale.tasks.policies import FOR_FEATURES, POLICIES, Policy, PolicyName, uniform
 
 Context = Literal["mixed", "uniform"] | PolicyName
@@ -164,12 +164,7 @@ class BanditTask(DecisionTask):
             parts = [history.plays @ history.actions, *parts]
             asked = history.actions.flatten(1)[:, None].expand(-1, rounds, -1)
         told = torch.cat(parts, -1)
-        if self.round_tokens == 2:
-            asking = torch.cat([asked, torch.zeros_like(told)], -1)
-            telling = torch.cat([torch.zeros_like(asked), told], -1)
-            return torch.stack([asking, telling], 2).flatten(1, 2)
-        before = torch.cat([torch.zeros_like(told[:, :1]), told[:, :-1]], 1)
-        return torch.cat([asked, before], -1)
+        return in_rounds(asked, told, self.round_tokens)
 
     @override
     def log_context(self, history: Interaction) -> Float[Tensor, " batch"]:

@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn.functional import one_hot, pad
+from torch.nn.functional import one_hot
 from typing_extensions import override
 
 from loopscale.tasks.decisions import GamesInProgress, History, log_probability
@@ -73,7 +73,7 @@ class Interaction(History):
     def tally(self) -> Tally:
         """The tallies [batch, queries] before every query."""
         plays, rewards = self.plays.double(), self.ys.double()[..., None]
-        counts, sums = (_before(each)[:, self.first :] for each in (plays, plays * rewards))
+        counts, sums = (before(each)[:, self.first :] for each in (plays, plays * rewards))
         actions = None if self.actions is None else self.actions.double()[:, None]
         return Tally(counts, sums, self.rules, actions)
 
@@ -89,9 +89,9 @@ class Interaction(History):
         return one_hot(best, self.means.shape[-1]).to(self.means.dtype)
 
 
-def _before(values: Float[Tensor, "batch rounds K"]) -> Float[Tensor, "batch rounds K"]:
+def before(values: Float[Tensor, "batch rounds *rest"]) -> Float[Tensor, "batch rounds *rest"]:
     """The sum over all earlier rounds. No later value enters, not even by rounding."""
-    return pad(values, (0, 0, 1, 0))[:, :-1].cumsum(1)
+    return torch.cat([torch.zeros_like(values[:, :1]), values[:, :-1]], 1).cumsum(1)
 
 
 class Games(GamesInProgress):

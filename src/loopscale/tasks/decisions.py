@@ -356,3 +356,15 @@ def log_mixed(counts: Float[Tensor, "batch situations arms"]) -> Float[Tensor, "
         of_favourite = (terms + powers).logsumexp(-1)
         logs.append((of_favourite.logsumexp(-1) - math.log(arms)).sum(-1))
     return torch.stack(logs).logsumexp(0) - math.log(MIXTURES)
+
+
+def in_rounds(
+    asked: Float[Tensor, "batch rounds asked"], told: Float[Tensor, "batch rounds told"], tokens: int
+) -> Float[Tensor, "batch length dim_in"]:
+    """The tokens of rounds: two tokens for each round, or one token with what the round before has told."""
+    if tokens == 2:
+        asking = torch.cat([asked, torch.zeros_like(told)], -1)
+        telling = torch.cat([torch.zeros_like(asked), told], -1)
+        return torch.stack([asking, telling], 2).flatten(1, 2)
+    before = torch.cat([torch.zeros_like(told[:, :1]), told[:, :-1]], 1)
+    return torch.cat([asked, before], -1)

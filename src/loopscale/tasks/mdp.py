@@ -34,7 +34,7 @@ from loopscale.core.prompt import Batch, Prompt
 from loopscale.core.seeds import stream
 from loopscale.tasks.bandit_games import pick
 from loopscale.tasks.base import FloorRule
-from loopscale.tasks.decisions import GAMES, DecisionTask, log_mixed, log_probability, mixed
+from loopscale.tasks.decisions import GAMES, DecisionTask, in_rounds, log_mixed, log_probability, mixed
 from loopscale.tasks.mdp_games import Environment, EpisodeGames, Episodes, Luck, MdpRules
 from loopscale.tasks.mdp_policies import (
     MDP_POLICIES,
@@ -207,12 +207,7 @@ class Mdp(DecisionTask, kind="mdp", titled="MDP", allow_inf_nan=False):
         states = history.states - 1 / self.dim
         asked = torch.cat([stages, states], -1)
         told = torch.cat([states, history.plays - 1 / actions, history.ys[..., None]], -1)
-        if self.round_tokens == 2:
-            asking = torch.cat([asked, torch.zeros_like(told)], -1)
-            telling = torch.cat([torch.zeros_like(asked), told], -1)
-            return torch.stack([asking, telling], 2).flatten(1, 2)
-        before = torch.cat([torch.zeros_like(told[:, :1]), told[:, :-1]], 1)
-        return torch.cat([asked, before], -1)
+        return in_rounds(asked, told, self.round_tokens)
 
     @override
     def played_games(self, count: int) -> EpisodeGames:

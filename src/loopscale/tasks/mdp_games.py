@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot, pad
 from typing_extensions import override
 
-from loopscale.tasks.bandit_games import pick
+from loopscale.tasks.bandit_games import before, pick
 from loopscale.tasks.decisions import GamesInProgress, History, log_probability
 
 Environment = Literal["random", "chain"]
@@ -111,7 +111,7 @@ class Episodes(History):
         following = pad(states, (0, 0, 0, 1))[:, 1:] * (stage < horizon - 1)[:, None]
         moves = cells[..., None] * following[:, :, None, None, None]
         rewards = self.ys.double()[:, :, None, None, None]
-        sums = [_before(each) for each in (cells, cells * rewards, moves)]
+        sums = [before(each) for each in (cells, cells * rewards, moves)]
         asked = steps[self.first :]
         now, begun = (Counts(*(each[:, at] for each in sums)) for at in (asked, asked - asked % horizon))
         return MdpTally(now, begun, stage[self.first :], states[:, self.first :], self.rules)
@@ -128,11 +128,6 @@ class Episodes(History):
         # A row of `states` may be no state, as after a change by a test: the largest coordinate counts.
         state = one_hot(self.states[:, self.first :].argmax(-1), self.states.shape[-1]).to(tables)
         return torch.einsum("nh,bns,bhsa->bna", stage, state, tables)
-
-
-def _before(values: Float[Tensor, "batch rounds *cell"]) -> Float[Tensor, "batch rounds *cell"]:
-    """The sum over all earlier steps. No later value enters, not even by rounding."""
-    return torch.cat([torch.zeros_like(values[:, :1]), values[:, :-1]], 1).cumsum(1)
 
 
 def largest(values: Float[Tensor, "*rows A"]) -> Float[Tensor, "*rows A"]:

@@ -18,6 +18,7 @@ from loopscale.analysis.figures.base import Reported, report_figures
 from loopscale.analysis.laws.words import LAW_COLUMNS, split_shared_note
 from loopscale.analysis.recorded.results import Results, TrialResult
 from loopscale.analysis.report.page import render, text
+from loopscale.core.visible import last_line
 from loopscale.theory.prediction import missing_theory
 
 MOST_TRIALS = 3000
@@ -135,9 +136,8 @@ def _outcome(trial: TrialResult) -> str:
 
 def _reason(trial: TrialResult) -> str:
     """The reason in one line: of a traceback the last line, which names the error."""
-    lines = [line.strip() for line in trial.detail.splitlines() if line.strip()]
-    if lines:
-        return lines[-1]
+    if line := last_line(trial.detail):
+        return line
     where = "" if trial.step is None else f" at step {trial.step:,}"
     reasons = {"pruned": f"behind other trials of its cell{where}", "running": f"still training{where}"}
     return reasons.get(_outcome(trial), f"no reason was recorded{where}")
