@@ -11,7 +11,7 @@ QUICK_START = ("cli", "interface")
 """Rooms that import inside their functions, as the docstring of each room says."""
 FILES = sorted(SRC.rglob("*.py"))
 MOST_TYPE_BLOCKS = 12
-"""Files with imports for annotations alone. A further file uses `interface/types.py` or `core.deferred`."""
+"""Files with imports for annotations alone. A further file uses `interface/types.py` or `core.cheap_imports`."""
 
 
 def inner_imports(tree: ast.Module) -> Iterator[list[ast.stmt]]:

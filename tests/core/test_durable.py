@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from loopscale.core import durable
+from loopscale.core.files import write_whole
 from loopscale.records.mirror import _save_json, _write_parquet
 from loopscale.records.tables import parquet_bytes
-from loopscale.training.folder import Folder
+from loopscale.training.checkpoint_stores import Folder
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_every_written_file_is_flushed_before_and_after_its_rename(tmp_path: Pat
 
     table = pa.table({"x": [1]})
     writers = [
-        lambda: durable.write(tmp_path / "a", b"content"),
+        lambda: write_whole(tmp_path / "a", b"content"),
         lambda: Folder(tmp_path).put("b", b"content"),
         lambda: _save_json(tmp_path / "c.json", {}),
         lambda: _write_parquet(table, tmp_path / "d.parquet"),

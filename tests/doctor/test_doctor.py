@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from loopscale.cli.main import main
-from loopscale.core.leftovers import FOLDER_PREFIX, MARKED, is_used
+from loopscale.core.temporary import FOLDER_PREFIX, MARKED, is_used
 from tests.doctor.conftest import Place
 
 pytestmark = pytest.mark.slow

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from loopscale.cli.main import main
-from loopscale.core.file_names import LONGEST_FILE_NAME, bounded_name
+from loopscale.core.files import LONGEST_FILE_NAME, bounded_name
 from loopscale.runner.lease import drivers, lease, lock_holder, lock_path
 from loopscale.studies.spec import Study
 from tests.cli.conftest import TINY, record

@@ -11,7 +11,7 @@ from loopscale.core.prompt_sets import VALIDATION_PROMPTS
 from loopscale.regret import Floor, floor
 from loopscale.tasks.base import Task
 from loopscale.training import learning
-from loopscale.training.folder import Folder
+from loopscale.training.checkpoint_stores import Folder
 from loopscale.training.learning import FLOOR_SUFFIX, floor_name, kept_floor, learning_metrics
 
 TASK = Task.model_validate({"kind": "linear_regression", "dim": 2, "points": 4, "noise": 0.5})

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from loopscale.training import loss_in_parts
+from loopscale.training import objective as training_loss
 from loopscale.training.objective import objective
 from loopscale.training.trial import Trial
 
@@ -39,7 +39,7 @@ def test_parts_give_the_loss_and_the_gradients_of_all_logits(
             first, truncate = (steps, False) if net.depth else (steps - 1, True)
             loss = trial.task.loss(net.answers(batch, steps, first, truncate), batch).mean()
         else:
-            monkeypatch.setattr(loss_in_parts, "PART_BYTES", size)
+            monkeypatch.setattr(training_loss, "PART_BYTES", size)
             loss = objective(net, trial, batch)
         loss.backward()
         found.append((loss.detach(), {name: weight.grad for name, weight in net.named_parameters()}))

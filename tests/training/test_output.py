@@ -12,8 +12,7 @@ import pytest
 from typing_extensions import override
 
 from loopscale.training import output
-from loopscale.training.checkpoint_stores import open_checkpoint_store
-from loopscale.training.folder import Folder
+from loopscale.training.checkpoint_stores import Folder, open_checkpoint_store
 from loopscale.training.output import MOST_BYTES, NOT_KEPT, TrialOutput, kept_output, read_output
 from loopscale.training.storage import StorageUnavailable
 

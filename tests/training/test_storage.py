@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from loopscale.training.bucket import Bucket
-from loopscale.training.checkpoint_stores import open_checkpoint_store
-from loopscale.training.folder import Folder
+from loopscale.training.checkpoint_stores import Folder, open_checkpoint_store
 from loopscale.training.storage import (
     BadAddress,
     CheckpointStore,

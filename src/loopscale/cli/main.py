@@ -44,7 +44,7 @@ from loopscale.cli import (
 from loopscale.cli.errors import FAILED, STOPPED, known_error
 from loopscale.cli.options import StorageOption, StoreOption, StorePlace
 from loopscale.cli.output import json_alone
-from loopscale.core.garbage import search_rarely
+from loopscale.core.cheap_imports import search_rarely
 from loopscale.core.visible import tell
 from loopscale.errors import OutputError, UsageError
 from loopscale.redaction import redacted

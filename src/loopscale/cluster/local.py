@@ -33,10 +33,8 @@ from loopscale.cluster.base import (
 from loopscale.cluster.commands import follow_file
 from loopscale.cluster.package import unpack
 from loopscale.core.file_locks import process_here
-from loopscale.core.file_names import LONGEST_FILE_NAME, bounded_name
+from loopscale.core.files import LONGEST_FILE_NAME, bounded_name, make_private, read_regular
 from loopscale.core.machine_share import trials_per_machine, usable_cpus
-from loopscale.core.private_folders import make_private
-from loopscale.core.regular_files import read_regular
 from loopscale.core.visible import tell
 from loopscale.records.stores.base import unwritable
 from loopscale.records.stores.folder import check_folder

@@ -57,8 +57,8 @@ from loopscale.cluster.former_names import Former
 from loopscale.cluster.package import unpack
 from loopscale.cluster.slurm_queue import WantedHosts, slurm_problems
 from loopscale.core.config import Config
+from loopscale.core.files import make_private
 from loopscale.core.machine_share import trials_per_machine
-from loopscale.core.private_folders import make_private
 
 WORKER_JOB = "loopscale-worker-"
 """The name of a worker job is this prefix and the number of the driver's job, see `slurm.sh`."""

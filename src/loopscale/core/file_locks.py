@@ -18,8 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from loopscale.core.file_names import bounded_name
-from loopscale.core.regular_files import IRREGULAR, is_misplaced, open_regular, read_regular
+from loopscale.core.files import IRREGULAR, bounded_name, is_misplaced, open_regular, read_regular
 
 LONGEST_LOCK = 210
 """Bytes in the name of a lock that is a file. The names of its partial files are longer by 38 bytes."""

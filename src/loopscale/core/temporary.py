@@ -3,6 +3,9 @@
 A process that is killed leaves its folders behind. The owner of a folder is provably dead if the machine has started
 anew since, or if no process has the owner's number and start time. Processes of another machine and of another
 namespace are invisible, so their folders stay. So do the folders of other users.
+
+The path of a socket is short, so the folder of a private Ray has a short name, which cannot tell its owner. A temporary
+folder of the driver marks the folder of Ray.
 """
 
 import atexit
@@ -12,7 +15,7 @@ import shutil
 import socket
 import tempfile
 import zlib
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -22,6 +25,9 @@ from typing import Self
 FOLDER_NAME = re.compile(
     r"loopscale-(?P<purpose>[a-z]+)-(?P<process>\d+)\.(?P<start>\d+)\.(?P<boot>[0-9a-f]+)\.(?P<space>\w+)\.(?P<host>\w+)-\w+"
 )
+FOLDER_PREFIX = "loopscale-"
+MARK, MARKED = "ray", "folder"
+"""The purpose of a temporary folder that marks another folder, and its file with the path of that folder."""
 
 
 @dataclass(frozen=True)
@@ -131,3 +137,62 @@ def leftovers(place: Path | None = None) -> dict[Path, Owner]:
                 if owner and own and owner.is_dead:
                     found[Path(entry.path)] = owner
     return found
+
+
+@contextmanager
+def marked(folder: Path) -> Generator[None]:
+    """Mark a folder as a folder of this process. Its name starts with FOLDER_PREFIX."""
+    with temporary_folder(MARK) as mark:
+        (mark / MARKED).write_text(str(folder.absolute()))
+        yield
+
+
+def abandoned() -> Iterator[Path]:
+    """Every folder of this user that a dead driver has left, with the marks after the marked folders."""
+    for folder in leftovers():
+        other = _marked_by(folder)
+        if other and is_used(other):
+            continue
+        if other:
+            yield other
+        yield folder
+
+
+def remove(folders: Iterable[Path]) -> int:
+    """Remove the folders, and return their number."""
+    removed = 0
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
+        removed += not folder.exists()
+    return removed
+
+
+def _marked_by(mark: Path) -> Path | None:
+    """The folder of this user that a temporary folder marks; None if there is none."""
+    with suppress(OSError, ValueError):
+        folder = Path((mark / MARKED).read_text())
+        own = folder.is_dir() and not folder.is_symlink() and folder.stat().st_uid == os.geteuid()
+        if own and folder.is_absolute() and folder.name.startswith(FOLDER_PREFIX):
+            return folder
+    return None
+
+
+def is_used(folder: Path) -> bool:
+    """True if a process names the folder in its command, works in the folder, or has a file of the folder open.
+
+    Ray's own processes outlive a killed driver for some seconds. The processes of other users stay out of sight, and
+    they do not use the folder of this user.
+    """
+    name = folder.name.encode()
+    for process in Path("/proc").iterdir():
+        if not process.name.isdecimal():
+            continue
+        with suppress(OSError):
+            if name in (process / "cmdline").read_bytes():
+                return True
+        with suppress(OSError):
+            for link in [process / "cwd", *(process / "fd").iterdir()]:
+                with suppress(OSError):
+                    if name in os.readlink(link).encode():
+                        return True
+    return False

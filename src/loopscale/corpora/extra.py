@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from loopscale.core.deferred import Deferred
+from loopscale.core.cheap_imports import Deferred
 from loopscale.errors import UsageError
 
 if TYPE_CHECKING:  # loopscale works without these packages

@@ -8,8 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import loopscale
-from loopscale.core import durable
-from loopscale.core.regular_files import read_regular
+from loopscale.core.files import read_regular, write_whole
 from loopscale.doctor.check import Finding
 from loopscale.doctor.examination import Examined
 from loopscale.records.model import StoreError
@@ -33,7 +32,7 @@ def open_damaged(
         what, _, remedy = str(problem).partition("; ")
         text = json.dumps({"format": FORMAT, "made_by": loopscale.__version__}) + "\n"
         try:
-            durable.write(folder / FORMAT_FILE, text.encode())
+            write_whole(folder / FORMAT_FILE, text.encode())
         except OSError as denied:
             raise StoreError(
                 f"{folder / FORMAT_FILE} cannot be written ({denied.strerror})", "remove it"

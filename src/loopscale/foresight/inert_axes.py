@@ -13,7 +13,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from loopscale.core.compiler import without_compiler
+from loopscale.core.cheap_imports import without_compiler
 from loopscale.core.config import leaves
 from loopscale.core.seeds import stream
 from loopscale.models.base import Model

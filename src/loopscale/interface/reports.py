@@ -65,7 +65,7 @@ def write_report(store: "Store", findings: "types.Findings", out: Path | None = 
     UsageError or StoreError if the file cannot be written or must not be replaced.
     """
     from loopscale.analysis.report.study_page import study_page
-    from loopscale.core.file_names import bounded_path
+    from loopscale.core.files import bounded_path
     from loopscale.records.stores.folder import REPORTS
 
     results = findings.results

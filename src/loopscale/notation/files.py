@@ -16,7 +16,7 @@ from typing import Any, Self, cast
 
 import yaml
 
-from loopscale.core.file_names import LONGEST_STUDY_NAME
+from loopscale.core.files import LONGEST_STUDY_NAME
 from loopscale.core.plugins import is_path
 from loopscale.core.visible import UNSEEN
 from loopscale.notation.mistakes import Fault, Mistake, Mistakes, Place, dotted, one_of, quoted

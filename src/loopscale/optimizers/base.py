@@ -13,7 +13,7 @@ from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
-from loopscale.core.compiler import without_compiler
+from loopscale.core.cheap_imports import without_compiler
 from loopscale.core.config import Family, is_tree
 
 Share = Annotated[float, Field(ge=0, lt=1)]

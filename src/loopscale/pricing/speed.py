@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from loopscale.core.compiler import without_compiler
+from loopscale.core.cheap_imports import without_compiler
 from loopscale.core.machine_share import usable_cpus
 from loopscale.core.seeds import stream
 from loopscale.evaluate import VALIDATION_PROMPTS, Evaluation

@@ -1,13 +1,13 @@
 """Heavy packages, each imported at its first use: MLflow needs 2 s, pyarrow and DuckDB 0.2 s.
 
 `loopscale --help` and `loopscale best` do not wait for packages that they do not need. Modules import the names below
-at their top and use them like the packages. Annotations with these names stand in quotes (see `core.deferred`).
+at their top and use them like the packages. Annotations with these names stand in quotes (see `core.cheap_imports`).
 """
 
 from functools import partial
 from typing import TYPE_CHECKING
 
-from loopscale.core.deferred import Deferred
+from loopscale.core.cheap_imports import Deferred
 
 MLFLOW_SETTINGS = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",  # MLflow's retries block for minutes; `Delivery` retries instead

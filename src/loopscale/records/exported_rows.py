@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from loopscale.core.file_names import LONGEST_STUDY_NAME
+from loopscale.core.files import LONGEST_STUDY_NAME
 from loopscale.records.deferred_imports import dataset, pa
 from loopscale.records.model import (
     DAMAGE,

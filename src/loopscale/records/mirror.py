@@ -19,11 +19,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from loopscale.core import durable
 from loopscale.core.file_locks import NoLocks, take
-from loopscale.core.file_names import bounded_name
-from loopscale.core.private_folders import make_private
-from loopscale.core.regular_files import open_regular, read_regular
+from loopscale.core.files import (
+    bounded_name,
+    make_private,
+    open_regular,
+    read_regular,
+    replace_whole,
+    write_whole,
+)
 from loopscale.core.temporary import lasting_folder
 from loopscale.core.visible import tell
 from loopscale.errors import QueryError as QueryError
@@ -452,7 +456,7 @@ def _write_parquet(table: "pa.Table", file: Path) -> None:
     part = _part_of(file)
     try:
         parquet.write_table(table, part, compression="zstd")
-        durable.replace(part, file)
+        replace_whole(part, file)
     finally:
         part.unlink(missing_ok=True)
 
@@ -533,7 +537,7 @@ def _load_json(path: Path) -> dict[str, Any]:
 
 
 def _save_json(path: Path, content: dict[str, Any]) -> None:
-    durable.write(path, json.dumps(content).encode(), _part_of(path))
+    write_whole(path, json.dumps(content).encode(), _part_of(path))
 
 
 def _sound_state(state: dict[str, Any]) -> dict[str, list[Any]]:

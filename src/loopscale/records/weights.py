@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from loopscale.core.regular_files import read_regular
+from loopscale.core.files import read_regular
 from loopscale.core.temporary import temporary_folder
 from loopscale.records.mirror import Mirror
 from loopscale.records.model import WEIGHTS, StoreError

@@ -40,8 +40,7 @@ from typing_extensions import override
 
 from loopscale.core.prompt import Batch, Prompt
 from loopscale.core.seeds import stream
-from loopscale.tasks.base import FloorRule
-from loopscale.tasks.graded import GradedTask
+from loopscale.tasks.base import FloorRule, GradedTask
 from loopscale.tasks.regression import LARGEST_NOISE, VectorRegression, only_first
 from loopscale.tasks.representation_regression import Representation
 

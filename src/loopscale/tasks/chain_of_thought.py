@@ -39,9 +39,8 @@ from typing_extensions import override
 
 from loopscale.core.prompt import Batch, Prompt
 from loopscale.core.seeds import stream
-from loopscale.tasks.base import FloorRule, Measures, Prediction
+from loopscale.tasks.base import FloorRule, GradedTask, Measures, Prediction
 from loopscale.tasks.bases import bases
-from loopscale.tasks.graded import GradedTask
 
 SIMULATED = 2**14
 """Number of chains in the simulation of the mean states."""

@@ -35,8 +35,7 @@ from torch.nn.functional import one_hot
 from typing_extensions import override
 
 from loopscale.core.prompt import Batch
-from loopscale.tasks.base import Answer, Errors, FloorRule, Measures, Prediction, Task
-from loopscale.tasks.graded import GradedTask
+from loopscale.tasks.base import Answer, Errors, FloorRule, GradedTask, Measures, Prediction, Task
 
 LEAST_PROBABILITY = 1e-9
 """The least probability of an arm in logits, because the logarithm of 0 is infinite."""

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from loopscale.core.compiler import without_compiler
+from loopscale.core.cheap_imports import without_compiler
 from loopscale.core.seeds import stream
 from loopscale.tasks.base import Task
 

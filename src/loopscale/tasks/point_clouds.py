@@ -6,7 +6,7 @@ from pydantic import model_validator
 from torch import Tensor
 from typing_extensions import override
 
-from loopscale.tasks.graded import GradedTask
+from loopscale.tasks.base import GradedTask
 from loopscale.tasks.tables import TABLE_NAMES
 
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from loopscale.core.prompt import Batch, Prompt
-from loopscale.tasks.graded import GradedTask
+from loopscale.tasks.base import GradedTask
 
 Format = Literal["decoder", "encoder"]
 """decoder: x_1, y_1, x_2, y_2, .. with a query at every x. encoder: one token per pair, with one query at the end."""

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 from typing_extensions import override
 
-from loopscale.core.compiler import without_compiler
+from loopscale.core.cheap_imports import without_compiler
 from loopscale.core.plugins import PluginError, contract_error, fault_of_plugin, owner_in_plugin
 from loopscale.core.prompt import Batch
 from loopscale.core.seeds import stream

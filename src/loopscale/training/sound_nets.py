@@ -7,7 +7,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from loopscale.core.compiler import without_compiler
+from loopscale.core.cheap_imports import without_compiler
 from loopscale.core.plugins import PluginError, contract_error, fault_of_plugin, owner_in_plugin
 from loopscale.core.prompt import Batch
 from loopscale.core.seeds import stream

@@ -18,8 +18,7 @@ from loopscale.runner.decide.job import Baseline, Order, Report
 from loopscale.runner.on_ray import worker
 from loopscale.runner.on_ray.worker import work
 from loopscale.training import checkpoint
-from loopscale.training.checkpoint_stores import open_checkpoint_store
-from loopscale.training.folder import Folder
+from loopscale.training.checkpoint_stores import Folder, open_checkpoint_store
 from loopscale.training.storage import StorageMissing, StorageUnavailable
 from loopscale.training.trial import Trial
 from tests.buckets import CREDENTIALS, Bucket

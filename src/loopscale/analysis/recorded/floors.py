@@ -14,11 +14,10 @@ from typing import Any, cast, get_args
 
 import numpy as np
 
+from loopscale.core.files import make_private, read_regular
 from loopscale.core.output_files import write_output
 from loopscale.core.plugins import MissingPlugin
-from loopscale.core.private_folders import make_private
 from loopscale.core.prompt_sets import Purpose
-from loopscale.core.regular_files import read_regular
 from loopscale.errors import CorpusError
 from loopscale.records.stores.base import Store
 from loopscale.records.stores.exported import require_file

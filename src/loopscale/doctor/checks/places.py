@@ -7,7 +7,7 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from loopscale.core.regular_files import is_misplaced
+from loopscale.core.files import is_misplaced
 from loopscale.doctor.check import Check, Finding, Patient
 from loopscale.records.stores.base import misplaced_folders
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from loopscale.core.leftovers import abandoned, remove
+from loopscale.core.temporary import abandoned, remove
 from loopscale.doctor.check import CannotMend, Check, Finding, Patient
 
 

@@ -21,8 +21,7 @@ from typing_extensions import override
 
 from loopscale.core.config import Family
 from loopscale.core.file_locks import holders_of_ranges, locked
-from loopscale.core.private_folders import make_private
-from loopscale.core.regular_files import open_regular, read_regular
+from loopscale.core.files import make_private, open_regular, read_regular
 from loopscale.core.temporary import temporary_folder
 from loopscale.core.visible import tell
 from loopscale.records.deferred_imports import (

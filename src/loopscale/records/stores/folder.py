@@ -21,8 +21,7 @@ from typing import Any
 from typing_extensions import override
 
 import loopscale
-from loopscale.core import durable
-from loopscale.core.regular_files import open_regular, read_regular
+from loopscale.core.files import open_regular, read_regular, replace_whole
 from loopscale.records.deferred_imports import mlflow, mlflow_database, sqlalchemy, sqlalchemy_orm
 from loopscale.records.model import CURVE, STUDY, NoRecords, Run, StoreError
 from loopscale.records.stores.base import (
@@ -168,7 +167,7 @@ class FolderStore(TrackingStore):
             part.write_bytes(content)
         else:
             shutil.copyfile(content, part)
-        durable.replace(part, file)
+        replace_whole(part, file)
 
     @override
     def _artifact_root(self) -> str:
@@ -441,7 +440,7 @@ def _create(root: Path) -> None:
             if not (root / FORMAT_FILE).exists():
                 part = root / f"{FORMAT_FILE}.part"
                 part.write_text(json.dumps({"format": FORMAT, "made_by": loopscale.__version__}) + "\n")
-                durable.replace(part, root / FORMAT_FILE)
+                replace_whole(part, root / FORMAT_FILE)
             if not (root / DATABASE).exists():
                 _make_tables(root)
         except OSError as problem:
@@ -458,7 +457,7 @@ def _make_tables(root: Path) -> None:
     for leftover in part.iterdir():
         leftover.unlink()
     TrackingStore.connect(database_uri(part), (root / ARTIFACTS).absolute().as_uri())
-    durable.replace(part / DATABASE, root / DATABASE)
+    replace_whole(part / DATABASE, root / DATABASE)
     part.rmdir()
 
 

@@ -5,8 +5,8 @@ import re
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
+from loopscale.core.files import make_private
 from loopscale.core.plugins import load_installed
-from loopscale.core.private_folders import make_private
 from loopscale.notation.mistakes import quoted
 from loopscale.records.model import StoreError
 from loopscale.records.stores.base import Store, StoreKind, check_folders, unwritable

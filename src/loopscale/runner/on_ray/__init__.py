@@ -5,7 +5,7 @@ Ray reads its environment variables when it is imported, so this file sets them 
 
 import logging
 
-from loopscale.core.garbage import search_rarely
+from loopscale.core.cheap_imports import search_rarely
 from loopscale.core.ray_environment import be_quiet
 
 be_quiet()

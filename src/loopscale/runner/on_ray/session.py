@@ -30,8 +30,8 @@ from ray.job_config import JobConfig
 from ray.tune.execution import class_cache
 from typing_extensions import override
 
-from loopscale.core.leftovers import FOLDER_PREFIX, marked
 from loopscale.core.ray_environment import private_variables
+from loopscale.core.temporary import FOLDER_PREFIX, marked
 from loopscale.errors import RunError
 from loopscale.redaction import redacted
 from loopscale.runner.machine import OBJECT_STORE_BYTES

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from loopscale.core.cheap_imports import Deferred
 from loopscale.core.config import Family
-from loopscale.core.deferred import Deferred
 from loopscale.notation.mistakes import Fault
 from loopscale.notation.space import Axis, Choice, Integer, finite_points
 
