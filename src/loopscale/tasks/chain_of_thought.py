@@ -40,7 +40,7 @@ from typing_extensions import override
 from loopscale.core.prompt import Batch, Prompt
 from loopscale.core.seeds import stream
 from loopscale.tasks.base import FloorRule, GradedTask, Measures, Prediction
-from loopscale.tasks.bases import bases
+from loopscale.tasks.tensors import bases
 
 SIMULATED = 2**14
 """Number of chains in the simulation of the mean states."""

@@ -30,15 +30,14 @@ from typing_extensions import override
 
 from loopscale.core.prompt import Batch, Prompt
 from loopscale.tasks.base import Errors, FloorRule, Measures, Prediction
-from loopscale.tasks.bases import bases
 from loopscale.tasks.clusters import Clusters, standardised
-from loopscale.tasks.constants import constant
 from loopscale.tasks.fitted_guess import fitted_guess
 from loopscale.tasks.point_clouds import PointCloud
 from loopscale.tasks.regression import only_first
 from loopscale.tasks.relabelling import cluster_agreement, cross_entropy
 from loopscale.tasks.spectrum import level_spectrum
 from loopscale.tasks.tables import check_size, excerpts
+from loopscale.tasks.tensors import bases, constant
 
 
 class Clustering(PointCloud, kind="clustering", allow_inf_nan=False):

@@ -27,10 +27,10 @@ from typing_extensions import override
 
 from loopscale.core.prompt import Batch, Prompt
 from loopscale.tasks.base import Errors, FloorRule, Measures, Prediction
-from loopscale.tasks.constants import constant
 from loopscale.tasks.eigenvectors import mean_cosine
 from loopscale.tasks.fitted_guess import fitted_guess
 from loopscale.tasks.regression import Regression, RegressionTask, only_first, pose
+from loopscale.tasks.tensors import constant
 
 MOST_ORDERED = 5
 """The largest number of components with a trial of all orders: 120 orders."""

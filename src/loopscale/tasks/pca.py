@@ -28,8 +28,6 @@ from typing_extensions import override
 
 from loopscale.core.prompt import Batch, Prompt
 from loopscale.tasks.base import Errors, FloorRule, Measures, Prediction
-from loopscale.tasks.bases import bases
-from loopscale.tasks.constants import constant
 from loopscale.tasks.eigenvectors import (
     Eigenvectors,
     leading,
@@ -40,6 +38,7 @@ from loopscale.tasks.eigenvectors import (
 from loopscale.tasks.point_clouds import PointCloud, mean_and_size
 from loopscale.tasks.regression import only_first
 from loopscale.tasks.tables import check_size, excerpts
+from loopscale.tasks.tensors import bases, constant
 
 Whose = Literal["sample", "population"]
 

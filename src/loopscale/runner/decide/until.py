@@ -38,11 +38,9 @@ from loopscale.questions.until import family_hash, in_reserve
 from loopscale.records.decisions import Decision, Step, decision_note, recorded_decisions
 from loopscale.records.model import OVER, Note
 from loopscale.runner.decide.cell_run import CellRun
-from loopscale.runner.decide.claim_questions import ClaimQuestions
 from loopscale.runner.decide.job import Job
-from loopscale.runner.decide.law_questions import LawQuestions
 from loopscale.runner.decide.live_runs import CurveReader, LiveRuns
-from loopscale.runner.decide.question import Judged
+from loopscale.runner.decide.questions import ClaimQuestions, Judged, LawQuestions
 from loopscale.stats.looks import LookSchedule
 from loopscale.studies.spec import Study
 

@@ -26,7 +26,7 @@ from loopscale.evaluate import Curve
 from loopscale.foresight.noise import Noise
 from loopscale.records.decisions import Decision
 from loopscale.runner.decide.job import Job, Report
-from loopscale.runner.decide.law_questions import LawQuestions
+from loopscale.runner.decide.questions import LawQuestions
 from loopscale.runner.simulation.curves import LearningCurves, RecordedTrial
 from loopscale.runner.simulation.simulate import SimulatedCluster, Simulation
 from loopscale.stats.contrasts import pool
