@@ -30,7 +30,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 import pandas as pd
 import torch
 
-from loopscale.core.compiler import without_compiler
+from loopscale.core.cheap_imports import without_compiler
 from loopscale.evaluate import Evaluation, evaluate, validation_errors
 from loopscale.pricing.speed import TRIAL_SECONDS, MeasuredSpeed, measured_speed, trial_cost
 from loopscale.studies.spec import Study

@@ -19,7 +19,7 @@ import torch
 from loopscale.core.prompt import Batch
 from loopscale.models.base import Model
 from loopscale.tasks.translation import Translation
-from loopscale.training.loss_in_parts import loss_in_parts
+from loopscale.training.objective import loss_in_parts
 
 LENGTH, WORDS, LOOPS = 128, 16_000, 10
 STEPS = 3

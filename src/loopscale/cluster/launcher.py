@@ -101,10 +101,7 @@ class OnPremises(Config):
 class Launcher(Ray, kind="launcher"):
     """A Ray cluster at `address`, with the settings for `ray up`."""
 
-    example = Ray.example | {
-        "provider": {"type": "local", "head_ip": "10.0.0.1", "worker_ips": ["10.0.0.2"]},
-        "ssh_user": "me",
-    }
+    example = {**Ray.example, "provider": {"type": "local", "head_ip": "10.0.0.1"}, "ssh_user": "me"}
     provider: Annotated[AWS | GCP | OnPremises, Field(discriminator="type")]
     ssh_user: OneLine
     ssh_key: OneLine | None = None

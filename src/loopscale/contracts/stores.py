@@ -19,7 +19,7 @@ from loopscale.records.tables import encode_curve
 from loopscale.records.transfer import ImportCounts, export_records, import_records
 from loopscale.records.writing.mlflow_writer import MlflowWriter
 
-STORE_KINDS = [kind() for kind in under_test(StoreKind).values()]
+STORE_KINDS = [kind.model_validate({}) for kind in under_test(StoreKind).values()]
 EVERY_KIND = pytest.mark.parametrize("kind", STORE_KINDS, ids=lambda kind: kind.kind)
 WITH_EXAMPLE = [kind for kind in STORE_KINDS if kind.example(Path("/"), Path("/"))]
 WITH_RECORDS = pytest.mark.parametrize("kind", WITH_EXAMPLE, ids=lambda kind: kind.kind)
@@ -31,7 +31,8 @@ Opened = Callable[[StoreKind], Store]
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Exported records of two finished trials."""
     source = open_store(tmp_path_factory.mktemp("source") / "store", create=True)
-    curve = encode_curve(*(np.arange(6.0).reshape(2, 3) + offset for offset in (0, 10, 20)))
+    grid = np.arange(6.0).reshape(2, 3)
+    curve = encode_curve(grid, grid + 10, grid + 20)
     with MlflowWriter(source, STUDY_NAME, {}) as writer:
         description = b'{"question": "why?", "cells": []}'
         writer.write(Note("study", tags={"commit": "abc"}, artifacts=(("study.json", description),)))
