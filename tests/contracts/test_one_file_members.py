@@ -121,6 +121,9 @@ class OutsideStore(FolderKind, kind="outside_store"):
     def open(self, place, storage, checkpoints, create):
         return super().open(place.removeprefix("outside://"), storage, checkpoints, create)
 
+    def example(self, folder, exported):
+        return f"outside://{folder}"
+
 
 class OutsideCluster(Local, kind="outside_cluster"):
     """This machine under another name."""

@@ -14,7 +14,8 @@ from loopscale.contracts.members import under_test
 from loopscale.records.mirror import Mirror
 from loopscale.records.model import CURVE, NoRecords, Note, StoreError
 from loopscale.records.stores.base import Store, StoreKind
-from loopscale.records.stores.opening import open_store
+from loopscale.records.stores.exported import ABOUT
+from loopscale.records.stores.opening import kind_at, open_store, store_place
 from loopscale.records.tables import encode_curve
 from loopscale.records.transfer import ImportCounts, export_records, import_records
 from loopscale.records.writing.mlflow_writer import MlflowWriter
@@ -94,6 +95,12 @@ def test_no_other_kind_has_the_same_addresses_or_the_same_mark(kind: StoreKind):
     others = [other() for each, other in StoreKind.choices().items() if each != kind.kind]
     assert not [other.kind for other in others if any(map(other.has_scheme, kind.schemes))]
     assert not [other.kind for other in others if kind.marker and other.marker == kind.marker]
+
+
+@WITH_RECORDS
+def test_the_example_is_a_place_of_the_kind(kind: StoreKind, tmp_path: Path):
+    (tmp_path / ABOUT).touch()
+    assert kind_at(store_place(kind.example(tmp_path / "new", tmp_path))) == kind
 
 
 @pytest.mark.slow

@@ -49,7 +49,7 @@ def open_store(
     place = place_of_store(where)
     bucket = _open_bucket(str(storage), create) if storage and "://" in str(storage) else None
     beside = None if bucket else storage
-    kind = _kind_at(place)
+    kind = kind_at(place)
     kind.check(place, create)
     if kind.is_storage and not beside:
         return kind.open(place, Path(place), bucket, create)
@@ -76,7 +76,7 @@ def _with_password(address: str) -> str:
     return f"{scheme}://{user}:{quote(password, safe='')}@{host}"
 
 
-def _kind_at(place: str | Path) -> StoreKind:
+def kind_at(place: str | Path) -> StoreKind:
     """The kind of the store in a folder, or at an address. Raises StoreError for an address of no kind."""
     if isinstance(place, Path):
         kinds = StoreKind.choices()
