@@ -180,9 +180,7 @@ def test_a_long_file_is_renewed_after_a_share_of_new_ends():
         if account.file_is_due:
             renewed += 1
             assert account.file_note()
-    assert renewed == 10 + 1, (
-        "a file for each 500 of 5,000 runs, and one for the next thousand"
-    )
+    assert renewed == 10 + 1, "a file for each 500 of 5,000 runs, and one for the next thousand"
 
 
 def test_a_study_without_records_has_no_runs(shared: Store):

@@ -27,7 +27,7 @@ def render(template: str, figures: Sequence[Drawing], **values: Any) -> str:
     """The page made from a template of this package. Figures without data are left out."""
     figures = [drawn for drawn in figures if shows_values(drawn.figure)]
     plotly = Markup(plotly_script().replace("</script", "<\\/script")) if figures else ""
-    return _environment().get_template(template).render(figures=figures, plotly=plotly, **values)
+    return _environment().get_template(template).render(figures=figures, plotly=plotly, data=_data, **values)
 
 
 def _data(figure: go.Figure) -> Markup:
@@ -82,6 +82,6 @@ def _is_short_in(column: Column[Any], rows: Sequence[Any]) -> bool:
 @cache
 def _environment() -> jinja2.Environment:
     environment = template_environment()
-    environment.filters |= {"figure": number, "cell": _cell, "data": _data, "is_long": _is_long}
+    environment.filters |= {"figure": number, "cell": _cell, "is_long": _is_long}
     environment.tests |= {"is_numeric": _is_numeric, "short_in": _is_short_in}
     return environment
