@@ -178,12 +178,22 @@ class Translation(Task, kind="translation"):
     def raw_error(self, prediction: Prediction, batch: Batch) -> Errors:
         """The cross entropy of every prompt in nats, over the mean number of tokens of a target."""
         assert batch.weights is not None
-        targets, weights = batch.targets.unsqueeze(-1), batch.weights.to(prediction)
-        # Step by step, because the logits of all steps are large.
-        errors = [
-            ((logits.logsumexp(-1) - logits.gather(-1, targets).squeeze(-1)) * weights).sum(-1, keepdim=True)
-            for logits in prediction.reshape(-1, *prediction.shape[-3:])
-        ]
+        if prediction.dim() == 4 and prediction.stride(0) == 0:  # a solver whose further steps change nothing
+            return self.raw_error(prediction[0], batch).expand(len(prediction), -1, -1)
+        targets, weights = batch.targets.flatten(), batch.weights.flatten().to(prediction)
+        rows = batch.weighted  # sources and padding have weight 0
+        if rows is not None and len(rows) == len(weights):
+            rows = None
+        if rows is not None:
+            targets, weights = targets[rows], weights[rows]
+        errors = list[Tensor]()
+        for logits in prediction.reshape(-1, *prediction.shape[-3:]):  # the logits of all steps are large
+            asked = logits.flatten(0, 1)
+            asked = asked if rows is None else asked[rows]
+            nats = (asked.logsumexp(-1) - asked.gather(-1, targets.unsqueeze(-1)).squeeze(-1)) * weights
+            if rows is not None:
+                nats = nats.new_zeros(batch.weights.numel()).index_put((rows,), nats)
+            errors.append(nats.view(batch.weights.shape).sum(-1, keepdim=True))
         return torch.stack(errors).view(*prediction.shape[:-2], 1)
 
     @override
