@@ -205,9 +205,15 @@ def test_a_rung_without_its_validation_stays_lost(call: Call, store: Path):
     assert finding["failed"] == "no copy has the validation of rung/1"
 
 
-def test_a_study_that_has_lost_its_mark_gets_the_mark_again(call: Call, store: Path):
+@pytest.mark.quick_cases(1)
+@pytest.mark.parametrize(
+    "damage",
+    ["DELETE FROM experiment_tags", "UPDATE experiment_tags SET value = 'new'"],
+    ids=["lost", "a text"],
+)
+def test_a_study_that_has_lost_its_mark_gets_the_mark_again(call: Call, store: Path, damage: str):
     before = call("best", "tiny", "--json")[1]
-    changed(store, "DELETE FROM experiment_tags")
+    changed(store, damage)
     assert call("best", "tiny")[0] == 2
     (finding,) = findings(call, "--repair")
     assert finding["mended"] == "marked again"
@@ -221,6 +227,8 @@ OTHER_TYPES = {
     "a text as last value": f"UPDATE latest_metrics SET value = 'bad' WHERE key = 'evaluate/error' AND {REPLICATE}",
     "a text in a history": f"UPDATE metrics SET value = 'bad' WHERE key = 'error' AND {REPLICATE}",
     "bytes as last value": f"UPDATE latest_metrics SET value = x'00ff' WHERE key = 'step' AND {REPLICATE}",
+    "infinity as last value": f"UPDATE latest_metrics SET value = 9e999 WHERE key = 'step' AND {REPLICATE}",
+    "infinity in a history": f"UPDATE metrics SET value = -9e999 WHERE key = 'error' AND {REPLICATE}",
     "a text as step": "UPDATE metrics SET step = 'later' WHERE key = 'error'",
     "no label": "UPDATE tags SET value = NULL WHERE key = 'label'",
     "bytes as role": "UPDATE tags SET value = x'ff00fe' WHERE key = 'role'",
@@ -258,6 +266,13 @@ def test_a_lost_setting_comes_back_and_a_changed_one_is_named(call: Call, store:
     changed(store, "UPDATE params SET value = '4' WHERE key = 'task.points'")
     assert findings(call) == []
     assert timeless(store) == before
+
+
+def test_a_setting_that_is_nested_too_deeply_stops_no_reader(call: Call, store: Path):
+    changed(store, f"UPDATE params SET value = '{'[' * 3000}' WHERE key = 'task.dim'")
+    for words in (["best", "tiny"], ["export", "tiny", "--to", str(store.parent / "out")]):
+        assert call(*words)[0] in (0, 2)
+    assert len(findings(call)[0]["problem"]) < 300
 
 
 def test_a_damaged_tag_is_named_by_one_check(call: Call, store: Path):

@@ -162,3 +162,36 @@ def test_lost_rows_of_metrics_come_back_from_the_other_table(call: Call, store: 
     assert all(each["mended"] for each in findings(call, "--repair"))
     assert findings(call) == []
     assert rows() == before
+
+
+DAMAGED_DESCRIPTIONS = {
+    "cells that are numbers": lambda text: json.dumps(json.loads(text) | {"cells": [1, 2]}),
+    "a plan that is a text": lambda text: json.dumps(json.loads(text) | {"planned": "many"}),
+    "too deep": lambda text: "[" * 100_000,
+}
+
+
+@pytest.mark.quick_cases(1)
+@pytest.mark.parametrize("damage", DAMAGED_DESCRIPTIONS.values(), ids=DAMAGED_DESCRIPTIONS)
+def test_a_description_of_another_form_comes_back(call: Call, store: Path, damage: Callable[[str], str]):
+    before = call("best", "tiny", "--json")[1]
+    (file,) = store.glob("artifacts/*/artifacts/study.json")
+    kept = file.read_text()
+    file.write_text(damage(kept))
+    (finding,) = findings(call, "--repair")
+    assert (finding["problem"], finding["mended"]) == (
+        "the description is damaged",
+        "restored from the mirror",
+    )
+    assert json.loads(file.read_text()) == json.loads(kept)
+    assert call("best", "tiny", "--json")[1] == before
+
+
+def test_the_file_and_the_description_come_back_at_once(call: Call, store: Path):
+    assert call("best", "tiny")[0] == 0
+    (store.parent / "tiny.yaml").write_text(TINY.replace("eval_every: 2", "eval_every: 4"))
+    shutil.rmtree(store / "artifacts")
+    mended = {each["place"]: each["mended"] for each in findings(call, "--repair")}
+    assert mended["study.json of tiny"] == "restored from the mirror"
+    assert mended["study.yaml of tiny"] == "restored from tiny.yaml"
+    assert not any("tiny" in each["place"] for each in findings(call))

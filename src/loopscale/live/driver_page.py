@@ -160,7 +160,7 @@ class LivePage(Callback):
             minutes = (time.time() - since) / 60
             away = f"the store has been away for {minutes:.1f} min; {writer.backlog} notes of the driver wait"
         return {
-            "work": round(progress.work, 4),
+            "work": progress.work,
             "planned": progress.planned,
             "over": progress.over,
             "stopping": conductor.stopping,

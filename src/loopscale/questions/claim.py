@@ -113,6 +113,10 @@ class WithValues(Protocol):
 Placed = TypeVar("Placed", bound=WithValues)
 
 
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def _count(data: Mapping[str, Any], name: str) -> None:
     """Raise ValueError unless the number of loops or steps is a whole number above 0, or missing."""
     value = data.get(name)
@@ -282,10 +286,10 @@ class ClaimSpec(Config):
     def _name(self, side: Side) -> str:
         """The name of a side."""
         if isinstance(side, SolverSide):
-            steps = f" after {side.step} steps" if side.step else ""
+            steps = f" after {_counted(side.step, 'step')}" if side.step else ""
             return f"{side.settings['kind']}".replace("_", " ") + steps
         label = _settings_label(side.settings) or ("all cells" if self.over else "the only cell")
-        return f"{label} after {side.loop} loops" if side.loop else label
+        return f"{label} after {_counted(side.loop, 'loop')}" if side.loop else label
 
     @property
     def sides(self) -> tuple[CellSide, Side]:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from loopscale.records.model import DECISION, STUDY, Note, tags_below
+from loopscale.records.model import DAMAGE, DECISION, STUDY, Note, tags_below
 
 LONGEST_TEXT = 500
 """Characters of a question's text in a tag. MLflow keeps 8,000 characters of a tag."""
@@ -138,7 +138,7 @@ def recorded_decisions(tags: Mapping[str, str]) -> tuple[Decision, ...]:
             }
             words["learnt"] = str(content.get("learnt", ""))
             found.append(Decision(**words, **numbers, **counts, cells=tuple(map(str, content["cells"]))))  # pyright: ignore[reportArgumentType]: texts stand for literals
-        except (ValueError, KeyError, TypeError):
+        except DAMAGE:
             continue
     return tuple(sorted(found, key=_order))
 

@@ -91,7 +91,7 @@ DESCRIPTION_PARTS = {
 }
 """The parts of `study.json`, the description of a study, that may be present, with their types."""
 DAMAGE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
-"""Exceptions for a description that no driver has written."""
+"""Exceptions of parsing text that no driver has written."""
 
 
 def tags_below(prefix: str, tags: Mapping[str, str]) -> dict[str, str]:
@@ -207,6 +207,8 @@ class Record:
     role: str
     number: int
     point: dict[str, Any]
+    sampler: dict[str, Any]
+    """What the sampler remembers of the point."""
     seed: int | None
     outcome: str
     status: str

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from loopscale.records.model import PREDICTION, STUDY, Note, tags_below
+from loopscale.records.model import DAMAGE, PREDICTION, STUDY, Note, tags_below
 from loopscale.stats.milestones import EMERGED_AT
 from loopscale.stats.prediction import FormPrediction, Prediction, predict
 
@@ -96,7 +96,7 @@ def recorded_predictions(tags: Mapping[str, str]) -> dict[str, RecordedPredictio
         try:
             of, along, cell = tag.removeprefix(PREDICTION).split("/")
             found[tag] = _read(of, along, cell, json.loads(text))
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except DAMAGE:
             continue
     return found
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from loopscale.records.model import (
+    DAMAGE,
     DECISION,
     PREDICTION,
     RUNG,
@@ -82,7 +83,7 @@ def recorded_description(store: Store, study: str) -> dict[str, Any]:
     content = store.read_artifact(parent.id, STUDY_JSON) if parent else None
     try:
         return dict(json.loads(content or "{}"))
-    except (ValueError, TypeError) as problem:
+    except DAMAGE as problem:
         what = f"the description {STUDY_JSON} of {study} in {store.name} is damaged ({str(problem)[:200]})"
         raise StoreError(
             what, "`loopscale doctor --repair` restores the description if a copy exists"
@@ -115,6 +116,7 @@ def _record(run: Run) -> Record:
             role=tags.get("role", ""),
             number=int(tags.get("number", 0)),
             point=dict(json.loads(tags.get("point", "{}")).items()),
+            sampler=dict(json.loads(tags.get("sampler", "{}")).items()),
             seed=int(tags["seed"]) if tags.get("seed") else None,
             outcome=tags.get("outcome", ""),
             status=run.status,
@@ -174,7 +176,7 @@ def spending_in(parent: Run | None, study: str) -> Spending:
             {str(name): float(hours) for name, hours in document.get(part, {}).items()}
             for part in ("used", "budget")
         )
-    except (ValueError, AttributeError, TypeError) as problem:
+    except DAMAGE as problem:
         what = f"what {study} has used cannot be read from its tag {SPENT!r} ({text[:80]})"
         remedy = "mend the tag of the parent run, or delete it to count from nothing"
         raise StoreError(what, remedy) from problem

@@ -3,6 +3,7 @@
 The displays are callbacks of the run: a live table on a terminal, a bar in a notebook, lines elsewhere.
 """
 
+import math
 import sys
 import threading
 import time
@@ -147,7 +148,7 @@ class ProgressDisplay(Callback):
         parts = [
             f"{progress.over} of {progress.planned} trials",
             f"{progress.baselines_over} of {progress.baselines} baselines" if progress.baselines else "",
-            f"{progress.work:.0%} of the work",
+            f"{math.floor(100 * progress.work)}% of the work",  # 100% stands for a study without any work left
             so_far,
             self.time_left(progress),
             waiting,

@@ -23,7 +23,7 @@ from loopscale.questions.claim import ClaimSpec
 from loopscale.questions.measures import CURVE_MEASURES
 from loopscale.questions.runs import logs_by_seed, values_by_seed
 from loopscale.records.decisions import answering_factors, recorded_decisions
-from loopscale.records.model import EXAMPLES_TAG
+from loopscale.records.model import DAMAGE, EXAMPLES_TAG
 from loopscale.records.stores.base import Store
 from loopscale.records.study_records import answering_runs
 from loopscale.records.tables import PLAY_COLUMNS
@@ -557,11 +557,21 @@ def settings_key(settings: Mapping[str, Any]) -> str:
 
 def part_of(settings: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     """The settings below `prefix`, as their class expects them. Lists, which the mirror keeps as text, become lists."""
-    parts = {path.removeprefix(prefix): settings[path] for path in settings if path.startswith(prefix)}
     return {
-        name: json.loads(value) if isinstance(value, str) and value.startswith("[") else value
-        for name, value in parts.items()
+        path.removeprefix(prefix): _list_or_value(value)
+        for path, value in settings.items()
+        if path.startswith(prefix)
     }
+
+
+def _list_or_value(value: Any) -> Any:
+    """The list in a text that the mirror keeps; any other value, and text that is no list, as given."""
+    if not (isinstance(value, str) and value.startswith("[")):
+        return value
+    try:
+        return json.loads(value)
+    except DAMAGE:
+        return value
 
 
 def _task_names(tasks: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -79,6 +79,11 @@ function show(id, visible) {
   place(id).hidden = !visible;
 }
 
+// 100 % stands for a study without any work left.
+function percentDone(header) {
+  return `${Math.floor(100 * header.work)} %`;
+}
+
 function showHeader() {
   const header = part("header", {});
   setText(place("study"), header.study || "…");
@@ -90,7 +95,7 @@ function showHeader() {
     .replace("The study not", "The state of the study is not"));
   place("work").value = header.work || 0;
   const facts = [];
-  if (header.work !== undefined) facts.push([`${Math.round(100 * header.work)} %`, "of the work"]);
+  if (header.work !== undefined) facts.push([percentDone(header), "of the work"]);
   if (header.planned !== undefined) facts.push([`${header.over} of ${header.planned}`, "trials are over"]);
   if (header.baselines) facts.push([`${header["baselines over"]} of ${header.baselines}`, "baselines"]);
   if (header.running) {
@@ -122,7 +127,7 @@ function showHeader() {
   const alarm = place("alarm");
   setText(alarm, alarms.filter(Boolean).join(" "));
   alarm.hidden = !alarm.textContent;
-  const share = header.work === undefined ? "" : `${Math.round(100 * header.work)} % · `;
+  const share = header.work === undefined ? "" : `${percentDone(header)} · `;
   document.title = `${share}${header.study || "live"} · loopscale`;
   showHours(header.budget || []);
   showChoice(header.labels || []);

@@ -11,7 +11,7 @@ from loopscale.analysis.recorded.load import described_by_file
 from loopscale.doctor.check import CannotMend, Check, Finding, Patient
 from loopscale.notation.mistakes import Mistakes
 from loopscale.records.mirror import Mirror
-from loopscale.records.model import STUDY_FILE, STUDY_JSON, Run, json_object
+from loopscale.records.model import DAMAGE, STUDY_FILE, STUDY_JSON, Run, json_object, parse_description
 from loopscale.studies.spec import Study
 
 
@@ -31,16 +31,15 @@ class Descriptions(Check):
                 patient.store.read_artifact(parent.id, name) for name in (STUDY_FILE, STUDY_JSON)
             )
             remedy = f"`loopscale run {study}` writes the artifact again"
-            if (file is None and description is not None) or (file is not None and not _is_study(file)):
+            # A driver writes both at its start. Without either, and without a copy in the mirror, no driver has begun.
+            if file is None and description is None and not Mirror(patient.store).kept_description(study):
+                continue
+            if file is None or not _is_study(file):
                 what = "the file is missing" if file is None else "the file is damaged"
                 repair = partial(_restore_file, patient, study, parent)
                 yield Finding("warning", f"{STUDY_FILE} of {study}", what, remedy, repair)
-            described = json_object(description)
-            missing = description is None and (
-                file is not None or bool(Mirror(patient.store).kept_description(study))
-            )
-            if missing or (description is not None and not (described and described.get("cells"))):
-                what = "the description is missing" if missing else "the description is damaged"
+            if description is None or not _is_description(description):
+                what = "the description is missing" if description is None else "the description is damaged"
                 repair = partial(_restore_description, patient, study, parent)
                 yield Finding("error", f"{STUDY_JSON} of {study}", what, remedy, repair)
 
@@ -51,6 +50,13 @@ def _is_study(content: bytes) -> bool:
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError):
         return False
     return isinstance(tree, dict) and "question" in tree
+
+
+def _is_description(content: bytes) -> bool:
+    try:
+        return bool(parse_description(content)["cells"])
+    except DAMAGE:
+        return False
 
 
 def _restore_description(patient: Patient, study: str, parent: Run) -> str:

@@ -28,8 +28,7 @@ class LostRows(Check):
             what = f"the version of the tables is lost ({lost_rows.VERSION_TABLE} is empty)"
             yield Finding("error", place, what, COPY, partial(_restore_version, root))
         if damaged := lost_rows.unsound_rows(root):
-            rows = "row has" if damaged == 1 else "rows have"
-            what = f"{damaged:,} {rows} a value of another type than the column, which readers leave out"
+            what = f"readers leave out values that are infinite, or of another type than the column ({damaged:,})"
             yield Finding("error", place, what, COPY, _repair(patient, _remove_unsound_rows, root))
         if lost := lost_rows.lost_experiments(root):
             what = f"{lost:,} runs belong to an experiment that is lost"

@@ -9,6 +9,7 @@ from typing_extensions import override
 from loopscale.doctor.check import CannotMend, Check, Finding, Patient
 from loopscale.doctor.second_evaluation import job_of, jobs_of, recorded_study
 from loopscale.errors import StoreError
+from loopscale.notation.mistakes import quoted
 from loopscale.records.model import OVER, Run, decode, encode, flatten
 
 
@@ -62,7 +63,9 @@ def _faults(patient: Patient, study: str, run: Run, given: Mapping[str, Any]) ->
         repair = None if patient.store.read_only else partial(_restore, patient, study, run)
         yield Finding("error", place, what, remedy, repair)
     if changed:
-        values = ", ".join(f"{name} is {run.params[name]}, not {encode(given[name])}" for name in changed)
+        values = ", ".join(
+            f"{name} is {quoted(decode(run.params[name]))}, not {encode(given[name])}" for name in changed
+        )
         yield Finding("error", place, f"the record differs from the study's file: {values}", remedy)
 
 

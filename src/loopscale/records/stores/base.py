@@ -24,6 +24,7 @@ from loopscale.core.file_locks import holders_of_ranges, locked
 from loopscale.core.files import make_private, open_regular, read_regular
 from loopscale.core.temporary import temporary_folder
 from loopscale.core.visible import tell
+from loopscale.notation.mistakes import quoted
 from loopscale.records.deferred_imports import (
     mlflow,
     mlflow_sql_store,
@@ -370,6 +371,9 @@ class TrackingStore(Store):
         if made_in is None:
             what = f"{self.name} has an experiment {study} that loopscale did not make"
             raise StoreError(what, "name the study otherwise, or use another store")
+        if not (made_in.isascii() and made_in.isdecimal()):
+            what = f"the tag {FORMAT_TAG} of {study} is damaged ({quoted(made_in)})"
+            raise StoreError(what, "`loopscale doctor --repair` writes the tag again")
         if int(made_in) > FORMAT:
             what = f"the records of {study} have format {made_in}, this version reads {FORMAT}"
             raise StoreError(what, "install a newer loopscale, or use another store")

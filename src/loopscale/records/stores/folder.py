@@ -50,9 +50,10 @@ LOCK_PATIENCE = 20.0
 OURS = "experiment_id IN (SELECT experiment_id FROM experiment_tags WHERE key = ?)"
 """SQL condition for experiments with the format tag."""
 
-# SQLite takes any value for any column. A value of another type is no value: readers leave the row out, as if lost.
-IS_POINT = "typeof(value) IN ('real', 'integer') AND typeof(step) = 'integer'"
-"""SQL condition for a value of a metric that is a number at a step."""
+# SQLite takes any value for any column. A value of another type, or an infinite one, is no value: readers leave the row
+# out, as if lost.
+IS_POINT = "typeof(value) IN ('real', 'integer') AND value - value IS 0 AND typeof(step) = 'integer'"
+"""SQL condition for a value of a metric that is a finite number at a step. MLflow stores no infinity."""
 SOUND = {
     "tags": "typeof(value) = 'text'",
     "params": "typeof(value) = 'text'",
@@ -76,7 +77,7 @@ OF_LIVE_RUNS = f"run_uuid IN (SELECT run_uuid FROM runs WHERE lifecycle_stage = 
 LOST = (
     "NOT EXISTS (SELECT 1 FROM metrics WHERE metrics.run_uuid = last.run_uuid AND metrics.key = last.key"
     " AND metrics.step >= last.step AND typeof(metrics.value) IN ('real', 'integer')"
-    " AND typeof(metrics.step) = 'integer')"
+    " AND metrics.value - metrics.value IS 0 AND typeof(metrics.step) = 'integer')"
 )
 LAST = f"SELECT {POINT} FROM ({ENDS}) WHERE place = 1"
 MISMATCHES = (

@@ -41,9 +41,9 @@ UNMARKED = (
     "SELECT DISTINCT experiment_id FROM runs WHERE lifecycle_stage = 'active' AND run_uuid IN"
     " (SELECT run_uuid FROM tags WHERE key = 'mlflow.source.name' AND value = 'loopscale') AND experiment_id IN"
     " (SELECT experiment_id FROM experiments WHERE lifecycle_stage = 'active') AND experiment_id NOT IN"
-    " (SELECT experiment_id FROM experiment_tags WHERE key = ?)"
+    " (SELECT experiment_id FROM experiment_tags WHERE key = ? AND value GLOB '[0-9]*' AND value NOT GLOB '*[^0-9]*')"
 )
-"""SQL of the experiments with runs of loopscale that have lost the tag of the format."""
+"""SQL of the experiments with runs of loopscale that have lost the tag of the format, or its number."""
 EXPERIMENTS_OF_RUNS = (
     "SELECT runs.experiment_id, coalesce(role.value = 'study', 0), study.value, lifecycle_stage, start_time"
     " FROM runs JOIN tags AS source ON source.run_uuid = runs.run_uuid AND source.key = 'mlflow.source.name'"
@@ -92,14 +92,14 @@ def has_version(root: Path) -> bool:
 
 
 def unsound_rows(root: Path) -> int:
-    """The number of rows whose values have another type than their column. Readers leave such rows out."""
+    """The number of rows whose values have another type than their column, or are infinite. Readers leave them out."""
     return sum(
         _count(root, f"SELECT count(*) FROM {table} WHERE NOT ({sound})") for table, sound in SOUND.items()
     )
 
 
 def remove_unsound_rows(root: Path) -> None:
-    """Remove the rows whose values have another type than their column. Then the doctor can write the values again."""
+    """Remove the rows of `unsound_rows`. Then the doctor can write their values again."""
     with _writing(root) as database:
         for table, sound in SOUND.items():
             database.execute(f"DELETE FROM {table} WHERE NOT ({sound})")

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from loopscale.records.deferred_imports import mlflow
-from loopscale.records.model import StoreError, explain_denial, user_name
+from loopscale.records.model import DAMAGE, StoreError, explain_denial, user_name
 from loopscale.records.stores.base import FORMAT_TAG, Store
 
 TAG = "loopscale.driver"
@@ -161,5 +161,5 @@ def _claim(tags: Mapping[str, str]) -> dict[str, Any] | None:
     try:
         claim = json.loads(text) if text else None
         return claim if claim and {"who", "storage", "token", "beat"} <= claim.keys() else None
-    except (ValueError, AttributeError):
+    except DAMAGE:
         return None

@@ -214,7 +214,7 @@ class Job:
             over = not has_more_memory(resources, record.tags.get(RESOURCES, ""))
         self.step, self.error, self.rungs = 0 if lost else record.step, record.error, dict(record.rungs)
         self.take_measures(record.metrics)
-        self.sampler_state = json.loads(record.tags.get("sampler", "{}"))
+        self.sampler_state = record.sampler
         self.outcome, self.state = (record.outcome, "over") if over else ("", "waiting")
         self.stopped_by = record.tags.get(STOPPED_BY, "") if self.outcome == "stopped" else ""
         self.evaluation, self.weights = record.tags.get("evaluation", ""), record.tags.get("weights", "")
