@@ -23,6 +23,7 @@ from loopscale.analysis.answers.best_cells import best, best_columns, best_notes
 from loopscale.analysis.answers.claims import claim_notes, claims_table, judged_claims
 from loopscale.analysis.answers.findings import QUESTIONS, study_findings
 from loopscale.analysis.answers.matched_steps import MATCHED_COLUMNS, matched_notes, matched_steps
+from loopscale.analysis.answers.optima import OPTIMUM_COLUMNS, optima
 from loopscale.analysis.answers.pareto import PARETO_COLUMNS, CostBasis, fronts, stretches
 from loopscale.analysis.answers.standings import STANDINGS, standings, standings_notes
 from loopscale.analysis.answers.summary import answer_sentences, verdict_sentences
@@ -160,6 +161,16 @@ class StudyResults(Results):
         The numbers are medians over the runs. A run that never reaches a level counts as later than all others.
         """
         return frame(TIME_COLUMNS, times_to_levels(self, levels) if self.trained else ())
+
+    def optimum(self, path: str, of: str = "regret") -> pd.DataFrame:
+        """The value of a numeric setting with the least measure at T, with its interval, and the cost of the cells.
+
+        Raises ValueError for an unknown setting.
+        """
+        known = independent_axes(self, least=1)
+        if path not in known and not self.missing:
+            raise ValueError(f"{path} is no numeric axis of {self.name}; {one_of(path, known)}")
+        return frame(OPTIMUM_COLUMNS, [] if self.missing else optima(self, path, of))
 
     def answer(self) -> Sentences:
         """The answer in words."""

@@ -11,6 +11,7 @@ from loopscale.analysis.answers.cost import COST_COLUMNS, training_costs
 from loopscale.analysis.answers.findings import QUESTIONS, Findings, study_findings
 from loopscale.analysis.answers.importance import Importance
 from loopscale.analysis.answers.matched_steps import MATCHED_COLUMNS, matched_notes
+from loopscale.analysis.answers.optima import OPTIMUM_COLUMNS, optima_at_equal_cost
 from loopscale.analysis.answers.pareto import PARETO_COLUMNS, stretches
 from loopscale.analysis.answers.standings import STANDINGS, standings_notes
 from loopscale.analysis.answers.summary import summary
@@ -65,6 +66,7 @@ def study_page(
             "matched": MATCHED_COLUMNS,
             "costs": COST_COLUMNS,
             "fronts": PARETO_COLUMNS,
+            "optima": OPTIMUM_COLUMNS,
         },
         summary=summary(findings),
         most_open=MOST_OPEN,
@@ -83,6 +85,7 @@ def study_page(
         impossible=[result.sentence for result in findings.impossible],
         importance_notes=_labels_of_notes(reported.importances),
         stretches=[stretch for each in reported.fronts for stretch in stretches(each)],
+        optima=optima_at_equal_cost(results),
         points=front(results) if results.two_objectives else [],
         counts=Counter(_outcome(trial) for trial in results.present),
         removed=len(results.trained) - len(results.present),
