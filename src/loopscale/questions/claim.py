@@ -358,8 +358,10 @@ def _cell_side(data: Mapping[str, Any]) -> CellSide:
 
 
 def _settings_label(settings: Mapping[str, Any]) -> str:
-    """Settings in words: `algoformer, loops = 4`."""
+    """Settings in words: `algoformer, loops = 4`, `flops = 1.84e+12`."""
     return ", ".join(
-        str(value) if path.endswith("kind") else f"{path.rpartition('.')[2]} = {value}"
+        str(value)
+        if path.endswith("kind")
+        else f"{path.rpartition('.')[2]} = {f'{value:g}' if isinstance(value, float) else value}"
         for path, value in leaves(settings)
     )

@@ -87,13 +87,14 @@ def optima(results: Results, along: str, of: str) -> Iterator[OptimumRow]:
 
 
 def optima_at_equal_cost(results: Results) -> list[OptimumRow]:
-    """The optima along all axes on which the cells have equal FLOPs: of regret if the floor is known, else of error."""
+    """The optima along all axes on which the cells have equal FLOPs: of regret if all are above 0, else of error."""
     rows: list[OptimumRow] = []
     for along in independent_axes(results, LEAST_OF_PARABOLA):
-        of = "regret" if _has_regret(results.answered) else "error"
+        of = "regret" if _has_regrets(results.answered) else "error"
         rows += [row for row in optima(results, along, of) if row.has_equal_cost]
     return rows
 
 
-def _has_regret(cells: list[CellResult]) -> bool:
-    return bool(cells) and all(np.isfinite(cell.values_of("regret")).all() for cell in cells)
+def _has_regrets(cells: list[CellResult]) -> bool:
+    """True if every run has a regret above 0. A regret of 0 or less is noise, and has no logarithm."""
+    return bool(cells) and all((cell.values_of("regret") > 0).all() for cell in cells)
