@@ -4,12 +4,13 @@ import gc
 from collections import Counter
 from types import FunctionType, ModuleType
 
+import pytest
 from optuna.trial import FrozenTrial
 from typing_extensions import override
 
 from loopscale.records.model import Note
 from loopscale.runner.decide.cell_run import TunedPoint
-from loopscale.runner.decide.conductor import Conductor
+from loopscale.runner.decide.conductor import MOST_WAITING_NOTES, Conductor
 from loopscale.runner.decide.job import Idle, Job, Report
 from tests.runner.simulated_study import CURVE, TREE, Workers, study
 
@@ -44,6 +45,20 @@ def reachable(root: object) -> Counter[type]:
             found[id(each)] = each
             waiting += gc.get_referents(each)
     return Counter(map(type, found.values()))
+
+
+class FullStore(DistantStore):
+    """Has been away for so long that the driver keeps the most notes."""
+
+    backlog, away_since = MOST_WAITING_NOTES, 1.0
+
+
+@pytest.mark.parametrize(("store", "running"), [(DistantStore(), 4), (FullStore(), 1)], ids=["here", "away"])
+def test_trials_start_one_at_a_time_while_too_many_notes_wait(store: DistantStore, running: int):
+    conductor = Conductor(study(search={"kind": "random", "trials": 30}), [], store)
+    started = [conductor.start_next() for _ in range(4)]
+    assert conductor.running_count == running == sum(isinstance(each, Job) for each in started)
+    assert started[running:] == [Idle.WAIT] * (4 - running)
 
 
 def test_an_ended_trial_leaves_a_job_a_point_and_a_trial_of_optuna():

@@ -161,7 +161,8 @@ class ProgressDisplay(Callback):
             parts.append("stopping")
         if since := writer.away_since:
             away = _clock(time.time() - since)
-            parts.append(f"the store has been away for {away}; {writer.backlog} notes wait")
+            held = ", and trials start one at a time" if self.conductor.holds_back else ""
+            parts.append(f"the store has been away for {away}; {writer.backlog} notes wait{held}")
         return ", ".join(part for part in parts if part)
 
     def __rich__(self) -> Group:

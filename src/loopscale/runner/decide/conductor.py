@@ -55,6 +55,9 @@ MAX_LOST_HOSTS = 50
 RECORD_SECONDS = 600.0
 """Longest wait until the store has a prediction, or the decisions of a look. No trial that follows starts before."""
 
+MOST_WAITING_NOTES = 100_000
+"""Notes that wait for a store that is away, before trials start one at a time. A note has a few KiB of memory."""
+
 MAX_SILENT_DEATHS = 4
 """Number of worker deaths before the first report after which the study stops: no worker can start here."""
 
@@ -225,6 +228,11 @@ class Conductor:
         """Whether as many jobs run as the study's share allows."""
         return len(self._running) >= self.services.share.trials
 
+    @property
+    def holds_back(self) -> bool:
+        """Whether so many notes wait for the store that no trial starts beside another."""
+        return self.writer.away_since is not None and self.writer.backlog >= MOST_WAITING_NOTES
+
     def kept_keys(self) -> set[str]:
         """Trials whose weights are kept for good."""
         return set[str]().union(*(cell_run.kept_keys() for cell_run in self.cell_runs.values()))
@@ -280,13 +288,16 @@ class Conductor:
         return not self.meter or self.meter.affords_another(self.running_count)
 
     def _must_wait(self) -> bool:
-        """Whether running jobs leave no slot or no budget for another. Raises NoWorkers and TooManyFailures."""
+        """Whether running jobs leave no slot, no budget or no memory for another.
+
+        Raises NoWorkers and TooManyFailures.
+        """
         self._check_failures()
         if not self.has_reports and self._silent_deaths >= MAX_SILENT_DEATHS:
             raise NoWorkers(next(reversed(self.reasons.values()), "no reason was given"))
         if self._last_host_unfit:
             raise NoWorkers(self._last_host_unfit)
-        if self._running and self.share_used:
+        if self._running and (self.share_used or self.holds_back):
             return True
         if self._running and not self._affordable:
             self.has_startable = False
