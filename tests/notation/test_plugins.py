@@ -100,7 +100,9 @@ def test_readers_find_the_file_of_a_measure_by_the_study(study: Path, recorded: 
 def test_readers_find_the_file_of_a_measure_by_the_environment(
     study: Path, recorded: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ):
-    with pytest.raises(MissingPlugin, match=r"which is not loaded; .* set LOOPSCALE_PLUGINS to my_measures.py$"):
+    with pytest.raises(
+        MissingPlugin, match=r"which is not loaded; .* set LOOPSCALE_PLUGINS to my_measures.py$"
+    ):
         require_recorded_plugins("elsewhere", "mine", recorded)
     monkeypatch.setenv("LOOPSCALE_PLUGINS", str(study.parent / "my_measures.py"))
     plugins.load_installed.cache_clear()

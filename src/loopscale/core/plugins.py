@@ -537,8 +537,8 @@ def _check_remedy(plugin: Plugin, part: str = "method", whole: str = "class") ->
 def _no_member(plugin: Plugin) -> PluginError:
     path = next(source.path for source in plugin.sources if source.module == plugin.module)
     remedy = (
-        'write a class such as `class MyModel(Model, kind="my_model")`; a function that measures belongs to '
-        "evaluate.measures of a study, and `loopscale plan` checks the function"
+        'write a class such as `class MyModel(Model, kind="my_model")`, or name a measure under evaluate.measures of '
+        "a study, which `loopscale plan` checks"
     )
     return PluginError(path, 1, "the plugin registers no member of any family", remedy)
 
