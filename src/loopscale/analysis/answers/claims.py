@@ -135,15 +135,23 @@ class JudgedClaim:
         """The ratio with its interval, in words."""
         ratio, interval = self.sides.ratio, self.interval
         if ratio is None:
-            return "no ratio: too little has finished"
+            return f"no ratio: {self._why_no_ratio}"
         if interval is None:
             return f"{ratio:.3g} (no interval: {self.sides.why})"
         return f"{ratio:.3g} (95 % interval {interval.low:.3g} to {interval.high:.3g})"
 
     @property
+    def _why_no_ratio(self) -> str:
+        if self.sides.no_logarithm:
+            return "a run has a value of 0 or below, which has no logarithm"
+        return "too few runs have learnt" if self.sides.blocked else "too little has finished"
+
+    @property
     def sentence(self) -> str:
         """The claim with its verdict, the ratio, and what would decide the claim."""
         verdict = f"{self.statement}: {self.verdict} (“{self.text}”)"
+        if self.sides.no_logarithm:
+            return " ".join(f"{part}." for part in (verdict, *self.remarks))
         if self.sides.ratio is None:
             return f"{verdict}."
         ratio = f"The ratio is {self.ratio_in_words}"
