@@ -149,7 +149,7 @@ class _Compared(Generic[C]):
             sides = self._with_cells(of)
         sides = replace(sides, of=of)
         if sides.contrast is None and self._has_no_logarithm(sides):
-            note = f"A run of a side has a {of.replace('_', ' ')} of 0 or below, so there is no ratio"
+            note = f"The {of.replace('_', ' ')} of a run is 0 or below, so there is no ratio"
             without = replace(sides, ratio=None, ratios=(), notes=(*sides.notes, note))
             return replace(without, no_logarithm=True, blocked=False)
         return self._beside_games(sides)

@@ -112,7 +112,7 @@ def test_a_measure_without_a_logarithm_leaves_a_claim_undecided(
     assert found.sides.among_learnt is on_plateau
     reason = "a run has a value of 0 or below, which has no logarithm"
     assert found.ratio_in_words == f"no ratio: {reason}"
-    assert "A run of a side has a share of 0 or below, so there is no ratio" in found.remarks
+    assert "The share of a run is 0 or below, so there is no ratio" in found.remarks
     assert found.sentence.endswith("so there is no ratio.")
     assert reason in claim_question(records, found).because
 
