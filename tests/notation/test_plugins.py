@@ -9,9 +9,11 @@ import torch
 from loopscale.cluster.base import Request
 from loopscale.cluster.files import load_cluster
 from loopscale.cluster.package import build_package, unpack
+from loopscale.core import plugins
+from loopscale.core.plugins import MissingPlugin
 from loopscale.evaluate import Evaluation, evaluate
 from loopscale.notation.mistakes import Mistakes
-from loopscale.notation.plugins import packed_files
+from loopscale.notation.plugins import packed_files, require_recorded_plugins
 from loopscale.records.tables import decode_curve, encode_curve
 from loopscale.solvers.base import Solver
 from loopscale.studies.spec import Study
@@ -44,7 +46,6 @@ replicates: 1
 evaluate:
   prompts: 16
   measures: [MEASURE]
-claims: [{text: the largest miss is small, first: {}, of: largest_miss, below: 1}]
 """
 
 
@@ -52,8 +53,7 @@ claims: [{text: the largest miss is small, first: {}, of: largest_miss, below: 1
 def study(tmp_path: Path) -> Path:
     (tmp_path / "my_measures.py").write_text(MEASURES)
     file = tmp_path / "mine.yaml"
-    text = STUDY.partition("claims:")[0]
-    file.write_text(text.replace("MEASURE", "./my_measures.py:largest_miss"))
+    file.write_text(STUDY.replace("MEASURE", "./my_measures.py:largest_miss"))
     return file
 
 
@@ -79,6 +79,34 @@ def test_a_changed_measure_is_evaluated_again_and_not_trained_again(study: Path)
     after = Study.load(study)
     assert after.evaluate.key != before.evaluate.key
     assert [cell.key for cell in after.cells()] == [cell.key for cell in before.cells()]
+
+
+@pytest.fixture
+def recorded(study: Path) -> tuple[str, ...]:
+    """The plugins of a recorded study, which this process has not loaded."""
+    recorded = Study.load(study).used_plugins
+    plugins._unload(plugins.loaded["my_measures.py"])
+    plugins.load_installed.cache_clear()
+    return recorded
+
+
+def test_readers_find_the_file_of_a_measure_by_the_study(study: Path, recorded: tuple[str, ...]):
+    require_recorded_plugins(study, "mine", recorded)
+    (study.parent / "my_measures.py").write_text(MEASURES + "CHANGED = 1\n")
+    with pytest.raises(MissingPlugin, match=r"but the plugin has changed, .*; restore the file"):
+        require_recorded_plugins(study, "mine", recorded)
+
+
+def test_readers_find_the_file_of_a_measure_by_the_environment(
+    study: Path, recorded: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+):
+    with pytest.raises(
+        MissingPlugin, match=r"which is not loaded; .* set LOOPSCALE_PLUGINS to my_measures.py$"
+    ):
+        require_recorded_plugins("elsewhere", "mine", recorded)
+    monkeypatch.setenv("LOOPSCALE_PLUGINS", str(study.parent / "my_measures.py"))
+    plugins.load_installed.cache_clear()
+    require_recorded_plugins("elsewhere", "mine", recorded)
 
 
 def test_studies_without_measures_keep_the_keys_of_their_evaluations():
@@ -140,7 +168,7 @@ def with_plugins(tmp_path: Path) -> Study:
     (package / "__init__.py").write_text("")
     (package / "misses.py").write_text(MEASURES)
     file = tmp_path / "studies" / "inner" / "mine.yaml"
-    text = STUDY.partition("claims:")[0].replace("MEASURE", "my_measures.misses:largest_miss")
+    text = STUDY.replace("MEASURE", "my_measures.misses:largest_miss")
     text = text.replace("{kind: looped, width: 8, heads: 1}", "{kind: packed_lstm}")
     file.write_text(f"plugins: [../../my_model.py]\n{text}")
     return Study.load(file)

@@ -8,7 +8,7 @@ from scipy import stats
 
 from loopscale.stats.contrasts import ALPHA, Array, Contrast, contrast, contrasts
 from loopscale.stats.looks import LookSchedule, looks_at
-from loopscale.stats.multiplicity import ClaimVerdict, Evidence, bonferroni, holm, judge_claims
+from loopscale.stats.multiplicity import AdjustedJudgement, Evidence, bonferroni, holm, judge_claims
 from loopscale.stats.verdict_rule import DIFFERENCE, VerdictRule
 from tests.stats.simulations import (
     NOISES,
@@ -34,7 +34,7 @@ def above(share: float, draws: int) -> float:
     return share + 3.1 * math.sqrt(share * (1 - share) / draws)
 
 
-def words(verdicts: tuple[ClaimVerdict, ...]) -> list[str]:
+def words(verdicts: tuple[AdjustedJudgement, ...]) -> list[str]:
     return [one.verdict for one in verdicts]
 
 

@@ -536,7 +536,10 @@ def _check_remedy(plugin: Plugin, part: str = "method", whole: str = "class") ->
 
 def _no_member(plugin: Plugin) -> PluginError:
     path = next(source.path for source in plugin.sources if source.module == plugin.module)
-    remedy = 'write a class such as `class MyModel(Model, kind="my_model")`'
+    remedy = (
+        'write a class such as `class MyModel(Model, kind="my_model")`, or name a measure under evaluate.measures of '
+        "a study, which `loopscale plan` checks"
+    )
     return PluginError(path, 1, "the plugin registers no member of any family", remedy)
 
 
@@ -556,16 +559,24 @@ def _unload(plugin: Plugin) -> None:
         del loaded[name]
 
 
-def function_text(written: str, folder: Path) -> tuple[Plugin, str]:
-    """The plugin and the recorded text of a function, given as `my_module:function` or `./my_file.py:function`.
+def find_function(written: str, folder: Path) -> tuple[Plugin, str]:
+    """The plugin and the name of a function, given as `my_module:function` or `./my_file.py:function`.
 
-    The plugin is loaded. The text has the plugin's name, the function's name and the hash. Raises NoPlugin,
-    PluginError.
+    Nothing is executed. Raises NoPlugin.
     """
     file, colon, name = written.rpartition(":")
     if not colon or not name.isidentifier():
         raise NoPlugin(f"{written!r} names no function; write my_module:function or ./my_file.py:function")
-    plugin = find_plugin(file, folder)
+    return find_plugin(file, folder), name
+
+
+def function_text(written: str, folder: Path) -> tuple[Plugin, str]:
+    """The plugin and the recorded text of a function, given as for `find_function`.
+
+    The plugin is loaded. The text has the plugin's name, the function's name and the hash. Raises NoPlugin,
+    PluginError.
+    """
+    plugin, name = find_function(written, folder)
     load(plugin, members=False)
     text = f"{plugin.name}:{name} {plugin.digest}"
     if not callable(_function(text)):
@@ -602,16 +613,18 @@ def _function(text: str) -> Any:
 def load_installed() -> None:
     """Load the members of installed packages, and the plugins of the environment variable.
 
-    A package that cannot be loaded is no error, because other names do not depend on it; see `unloadable`.
+    A package that cannot be loaded is no error, because other names do not depend on it; see `unloadable`. A plugin of
+    the variable needs no member, because its functions may be measures.
     """
     from importlib.metadata import (
         entry_points,  # here, because `loopscale --help` does not wait for the import
     )
 
     named = [each for each in os.environ.get(VARIABLE, "").split(os.pathsep) if each]
-    for written in [*(each.module for each in entry_points(group=GROUP)), *named]:
+    installed = [each.module for each in entry_points(group=GROUP)]
+    for written, members in [*((each, True) for each in installed), *((each, False) for each in named)]:
         try:
-            load(find_plugin(written))
+            load(find_plugin(written), members)
         except PluginError:
             continue  # `load` has noted the reason
         except NoPlugin as problem:

@@ -12,6 +12,7 @@ from loopscale.core.plugins import (
     NoPlugin,
     Plugin,
     PluginError,
+    find_function,
     find_plugin,
     function_text,
     load,
@@ -24,6 +25,8 @@ from loopscale.notation.mistakes import Fault, Mistake, Mistakes, quoted
 
 PLUGINS_KEY = "plugins"
 """The key of a study's file, and of a cluster's file."""
+MEASURES_KEY = "measures"
+"""The key of further measures, below `evaluate`."""
 
 
 def load_plugins(source: YamlTree, folder: Path) -> tuple[Plugin, ...]:
@@ -36,12 +39,11 @@ def load_plugins(source: YamlTree, folder: Path) -> tuple[Plugin, ...]:
 
 def with_measures(source: YamlTree, folder: Path) -> tuple[dict[str, Any], tuple[Plugin, ...]]:
     """The tree with the recorded texts of its further measures, and their loaded plugins. Raises Mistakes."""
-    evaluate = source.tree.get("evaluate")
-    written = evaluate.get("measures") if is_tree(evaluate) else None
-    if not isinstance(written, list) or not is_tree(evaluate):
-        return source.tree, ()  # validation reports any other value
+    written = _written_measures(source.tree)
+    if written is None:
+        return source.tree, ()
     plugins, texts = list[Plugin](), list[str]()
-    for n, each in enumerate(cast(list[Any], written)):
+    for n, each in enumerate(written):
         try:
             plugin, text = function_text(str(each), folder)
         except NoPlugin as problem:
@@ -50,7 +52,14 @@ def with_measures(source: YamlTree, folder: Path) -> tuple[dict[str, Any], tuple
             raise Mistakes([Mistake(problem.file, problem.line, problem.what, problem.remedy)]) from problem
         plugins.append(plugin)
         texts.append(text)
-    return {**source.tree, "evaluate": {**evaluate, "measures": texts}}, tuple(plugins)
+    return {**source.tree, "evaluate": {**source.tree["evaluate"], MEASURES_KEY: texts}}, tuple(plugins)
+
+
+def _written_measures(tree: Mapping[str, Any]) -> list[Any] | None:
+    """The further measures as a file has them. None if they are no list: validation reports any other value."""
+    evaluate = tree.get("evaluate")
+    written = evaluate.get(MEASURES_KEY) if is_tree(evaluate) else None
+    return cast(list[Any], written) if isinstance(written, list) else None
 
 
 def load_plugin(plugin: Plugin, members: bool = True) -> None:
@@ -82,16 +91,22 @@ def find_plugins(source: YamlTree, folder: Path) -> tuple[Plugin, ...]:
 
 
 def named_plugins(study: str | Path) -> tuple[Plugin, ...]:
-    """The plugins of a study's file, without executing them; none without a file or with mistakes in it."""
+    """The plugins and the files of measures that a study's file names, without executing them.
+
+    None without a file or with mistakes in it.
+    """
     try:
         file = find_study(study)
         if not file.is_file():
             return ()
         text = file.read_text()
-        if not any(f"{key}:" in text for key in (PLUGINS_KEY, BASE_KEY)):
+        if not any(f"{key}:" in text for key in (PLUGINS_KEY, MEASURES_KEY, BASE_KEY)):
             return ()
-        return find_plugins(read_study(file), file.parent)
-    except (Mistakes, OSError, UnicodeDecodeError):
+        source = read_study(file)
+        measures = _written_measures(source.tree) or ()
+        of_measures = [find_function(str(each), file.parent)[0] for each in measures]
+        return tuple(dict.fromkeys([*find_plugins(source, file.parent), *of_measures]))
+    except (Mistakes, NoPlugin, OSError, UnicodeDecodeError):
         return ()
 
 

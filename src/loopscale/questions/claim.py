@@ -2,6 +2,9 @@
 
 A claim may also say that both have the same error.
 
+A claim has four files. This file has its text and its words. `claim_evidence` compares its two sides, `claim_verdict`
+judges all claims of a file as one family, and `analysis.answers.claims` makes the answer that reports print.
+
 A claim is a judgement, not a setting. A claim that is added, changed or removed changes no trial, no cell and no key.
 The claims of a file are one family: each verdict is corrected for their number.
 """

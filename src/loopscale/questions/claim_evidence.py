@@ -63,6 +63,8 @@ class Sides(Generic[C]):
     """True if runs that have not learnt are left out of the ratio."""
     blocked: bool = False
     """True if so few runs have learnt that no ratio counts."""
+    no_logarithm: bool = False
+    """True if there is no contrast because a run has a value of 0 or below. Such values have no ratio."""
     valued: int = 0
     """The number of seeds with a value in all cells, whether the nets have learnt or not."""
     compared: int = 0
@@ -145,7 +147,23 @@ class _Compared(Generic[C]):
             sides = self._with_itself(of)
         else:
             sides = self._with_cells(of)
-        return self._beside_games(replace(sides, of=of))
+        sides = replace(sides, of=of)
+        if sides.contrast is None and self._has_no_logarithm(sides):
+            note = f"The {of.replace('_', ' ')} of a run is 0 or below, so there is no ratio"
+            without = replace(sides, ratio=None, ratios=(), notes=(*sides.notes, note))
+            return replace(without, no_logarithm=True, blocked=False)
+        return self._beside_games(sides)
+
+    def _has_no_logarithm(self, sides: Sides[C]) -> bool:
+        """True if enough runs can be compared, and one of them has a value of 0 or below.
+
+        The regret of a run may be below 0, and then the errors are compared.
+        """
+        rows = [cell.index for cell in sides.cells]
+        if sides.blocked and (self.study.learnt_by_seed[rows] == 1).all(axis=0).sum() < 2:
+            return False
+        counted = [run for run in sides.runs if not self.spec.gated or run.learnt != 0]
+        return any(run[sides.of] <= 0 for run in counted)
 
     def _beside_games(self, sides: Sides[C]) -> Sides[C]:
         """The comparison with the noise of the games of play, which all replicates share.

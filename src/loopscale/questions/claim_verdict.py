@@ -52,6 +52,8 @@ def judge(specs: Sequence[ClaimSpec], sides: Sequence[Sides[Any]]) -> list[Verdi
 def _word(spec: ClaimSpec, sides: Sides[Any], of_ratio: Judgement, of_learning: LearningJudgement) -> Word:
     if sides.ratio == math.inf:
         return "does not hold"
+    if sides.no_logarithm:
+        return spec.word("undecided", of_learning)
     if sides.blocked:
         return spec.word(None, of_learning)
     return "not run" if sides.ratio is None else spec.word(_possible(of_ratio, sides.ratio_is), of_learning)

@@ -1,4 +1,7 @@
-"""What a study's file says of a law: a measure along an axis or a curve, forms to fit, a bound, and held-out values."""
+"""What a study's file says of a law: a measure along an axis or a curve, forms to fit, a bound, and held-out values.
+
+`analysis.laws.law` fits the law, and judges its rate beside the rate of the bound.
+"""
 
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal, Self, cast

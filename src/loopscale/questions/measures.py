@@ -1,7 +1,8 @@
 """The measures of nets and of classical algorithms, and their noise over games.
 
 `CURVE_MEASURES` are recorded after every loop and at every query. Measures of acting are means over games, and have a
-standard error over games in the records.
+standard error over games in the records. Tasks have measures of their own (`Task.measures`), and a study names further
+ones (`evaluate.Evaluation.measures`).
 """
 
 from collections.abc import Callable

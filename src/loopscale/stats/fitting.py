@@ -1,4 +1,4 @@
-"""One form fitted to runs, with the interval of its rate.
+"""One form fitted to runs, with the interval of its rate, and the verdict on the interval beside a predicted rate.
 
 On the log scale errors of every size weigh the same. Huber's loss gives a stray run little weight.
 

@@ -45,8 +45,8 @@ class Evidence(Protocol):
 
 
 @dataclass(frozen=True)
-class ClaimVerdict:
-    """The verdict of one claim of a family."""
+class AdjustedJudgement:
+    """The judgement of one comparison of a family, with the correction and without."""
 
     low: float
     """The lower end of the 95 % interval of the difference of log errors, without correction; NaN without data."""
@@ -82,7 +82,7 @@ def judge_claims(
     rules: Sequence[VerdictRule],
     alpha: float = ALPHA,
     unlisted: int = 0,
-) -> tuple[ClaimVerdict, ...]:
+) -> tuple[AdjustedJudgement, ...]:
     """The verdicts of all claims of a study, or of all comparisons of a table.
 
     Parameters
@@ -107,16 +107,16 @@ def judge_claims(
     else:
         adjusted, alphas = holm(p, unlisted), np.empty(len(p))
         alphas[np.argsort(p, kind="stable")] = alpha / np.arange(count, unlisted, -1)
-    verdicts: list[ClaimVerdict] = []
+    verdicts: list[AdjustedJudgement] = []
     for place, (data, rule) in enumerate(pairs):
         if data is None:
-            verdicts.append(ClaimVerdict(np.nan, np.nan, "undecided", 1.0, 1.0, "undecided"))
+            verdicts.append(AdjustedJudgement(np.nan, np.nan, "undecided", 1.0, 1.0, "undecided"))
             continue
         # A wider interval can change "level" to "less", so the verdict is that of the interval of the corrected level.
         stands = adjusted[place] <= alpha
         verdict = data.verdict(rule, float(alphas[place])) if stands else "undecided"
         low, high = data.interval()
         verdicts.append(
-            ClaimVerdict(low, high, data.verdict(rule), float(p[place]), float(adjusted[place]), verdict)
+            AdjustedJudgement(low, high, data.verdict(rule), float(p[place]), float(adjusted[place]), verdict)
         )
     return tuple(verdicts)

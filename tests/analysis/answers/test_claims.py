@@ -1,6 +1,6 @@
 """Claims on planted studies: verdicts are those that were planted, and claims rarely hold by chance."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from loopscale.analysis.answers.claims import (
     judged_claims,
 )
 from loopscale.analysis.answers.comparisons import ratios_to_solver
-from loopscale.analysis.answers.findings import study_findings
+from loopscale.analysis.answers.findings import claim_question, study_findings
 from loopscale.analysis.recorded.equal_cost import common_budget, error_at_cost
 from loopscale.analysis.recorded.floors import Floors
 from loopscale.analysis.recorded.load import find_results
@@ -93,6 +93,28 @@ def test_a_claim_may_be_about_another_measure_than_the_error():
     halved = replace(records, trials=records.trials.assign(share=records.trials["error"].pow(2)))
     assert ratio(judged(halved, *sides, of="share")) == pytest.approx(ratio(last) ** 2, rel=1e-6)
     assert judged(records, *sides, of="ari").word == "not run"
+
+
+@pytest.mark.parametrize(("lowest", "runs"), [(0.0, (0, 1, 2)), (-1.0, (0, 1, 2)), (0.0, (1,))])
+@pytest.mark.parametrize("on_plateau", [False, True])
+def test_a_measure_without_a_logarithm_leaves_a_claim_undecided(
+    lowest: float, runs: Sequence[int], on_plateau: bool
+):
+    records = comparison(noise=0.03).results
+    trials = records.trials
+    share = trials["error"].mask(trials["model.kind"].eq("algoformer") & trials["number"].isin(runs), lowest)
+    if on_plateau:  # one run of each side
+        ignorance = trials["validate_ignorance"].mask(trials["number"].eq(0), trials["error"])
+        trials = trials.assign(validate_ignorance=ignorance)
+    records = replace(records, trials=trials.assign(share=share))
+    found = judged(records, kind("algoformer"), kind("looped"), of="share")
+    assert (found.word, found.sides.contrast) == ("undecided", None)
+    assert found.sides.among_learnt is on_plateau
+    reason = "a run has a value of 0 or below, which has no logarithm"
+    assert found.ratio_in_words == f"no ratio: {reason}"
+    assert "The share of a run is 0 or below, so there is no ratio" in found.remarks
+    assert found.sentence.endswith("so there is no ratio.")
+    assert reason in claim_question(records, found).because
 
 
 def test_an_undecided_claim_names_the_deciding_replicates_and_their_cost():

@@ -28,9 +28,8 @@ from loopscale.analysis.recorded.results import CellResult, Results, mean
 from loopscale.analysis.recorded.runs import RecordedRuns
 from loopscale.analysis.table import Column, Interval, frame
 from loopscale.core.config import leaves
-from loopscale.questions import claim_evidence
 from loopscale.questions.claim import WORDS, CellSide, ClaimSpec, SolverSide, Word
-from loopscale.questions.claim_evidence import Sides
+from loopscale.questions.claim_evidence import Sides, compare_sides
 from loopscale.questions.claim_verdict import Verdict, judge
 from loopscale.questions.measures import CURVE_MEASURES
 from loopscale.questions.until import family_hash
@@ -136,15 +135,23 @@ class JudgedClaim:
         """The ratio with its interval, in words."""
         ratio, interval = self.sides.ratio, self.interval
         if ratio is None:
-            return "no ratio: too little has finished"
+            return f"no ratio: {self._why_no_ratio}"
         if interval is None:
             return f"{ratio:.3g} (no interval: {self.sides.why})"
         return f"{ratio:.3g} (95 % interval {interval.low:.3g} to {interval.high:.3g})"
 
     @property
+    def _why_no_ratio(self) -> str:
+        if self.sides.no_logarithm:
+            return "a run has a value of 0 or below, which has no logarithm"
+        return "too few runs have learnt" if self.sides.blocked else "too little has finished"
+
+    @property
     def sentence(self) -> str:
         """The claim with its verdict, the ratio, and what would decide the claim."""
         verdict = f"{self.statement}: {self.verdict} (“{self.text}”)"
+        if self.sides.no_logarithm:
+            return " ".join(f"{part}." for part in (verdict, *self.remarks))
         if self.sides.ratio is None:
             return f"{verdict}."
         ratio = f"The ratio is {self.ratio_in_words}"
@@ -214,9 +221,9 @@ def _plain(column: Column[JudgedClaim], claim: JudgedClaim) -> list[tuple[str, A
     return list(zip(column.names, values, strict=True))
 
 
-def compare_sides(results: Results, spec: ClaimSpec) -> Sides[CellResult]:
-    """The comparison that a claim asks for. `of` is the measure in words, and the notes say why errors are compared."""
-    sides = claim_evidence.compare_sides(RecordedRuns(results), spec)
+def sides_in_words(results: Results, spec: ClaimSpec) -> Sides[CellResult]:
+    """The evidence of a claim. `of` is the measure in words, and the notes say why errors are compared."""
+    sides = compare_sides(RecordedRuns(results), spec)
     if not sides.pairs:
         return sides
     notes = list(sides.notes)
@@ -257,7 +264,7 @@ def judged_claims(results: Results, specs: Sequence[ClaimSpec] | None = None) ->
         By default the claims of the study.
     """
     specs = results.claim_specs if specs is None else specs
-    sides = [compare_sides(results, spec) for spec in specs]
+    sides = [sides_in_words(results, spec) for spec in specs]
     decisions = _last_decisions(results, specs)
     return tuple(
         _judged(spec, data, verdict, len(specs), decisions.get(spec.text))
@@ -345,7 +352,7 @@ def at_equal_flops(results: Results, claim: JudgedClaim) -> Sides[CellResult] | 
     costs = [[mean([run["flops"] for run in cell.runs]) for cell in pair] for pair in claim.sides.pairs]
     if not any(max(of_pair) > EQUAL_COST * min(of_pair) for of_pair in costs):
         return None
-    compared = compare_sides(results, claim.spec.model_copy(update={"basis": "flops"}))
+    compared = sides_in_words(results, claim.spec.model_copy(update={"basis": "flops"}))
     return compared if compared.ratio is not None else None
 
 

@@ -285,7 +285,7 @@ def _undecided_claims(results: Results, claims: Sequence[JudgedClaim]) -> list[O
 
 def claim_question(results: Results, claim: JudgedClaim) -> OpenQuestion:
     """An undecided claim with the cost of deciding it."""
-    because = f"the ratio is {claim.ratio_in_words}"
+    because = ("the ratio is " if claim.sides.ratio is not None else "there is ") + claim.ratio_in_words
     if claim.family > 1:
         because += f", as one of {claim.family} claims"
     more_trials = claim.more_trials

@@ -531,16 +531,11 @@ class Conductor:
             return
         if self._blames_host(action, host, reason):
             fault = "host"
-        if fault == "host":
-            job.host_deaths += 1
-            job.lost_hosts += 1
-        else:
-            job.worker_deaths += 1
-            job.retries += 1
+        job.count_death(with_host=fault == "host")
         self._silent_deaths += 1
         self.reasons[key] = reason
-        counts = {"retries": str(job.retries), "lost_hosts": str(job.lost_hosts)}
-        self.writer.write(Note(job.key, tags=counts | ({"lost_reason": reason[-1000:]} if reason else {})))
+        why = {"lost_reason": reason[-1000:]} if reason else {}
+        self.writer.write(Note(job.key, tags=job.death_tags | why))
         if job.worker_deaths <= MAX_RETRIES and job.host_deaths <= MAX_LOST_HOSTS:
             self._wait(job)
         else:
@@ -554,7 +549,7 @@ class Conductor:
         """Let a job wait for another host, and exclude its host. Without another host the study stops."""
         if not self._blames_host("exclude_host", report.host, report.detail):
             self._last_host_unfit = report.detail
-        job.host_deaths, job.lost_hosts = job.host_deaths + 1, job.lost_hosts + 1
+        job.count_death(with_host=True)
         tags = {"lost_hosts": str(job.lost_hosts), "lost_reason": report.detail[-1000:]}
         self.writer.write(Note(job.key, tags=tags))
         self.reasons[job.key] = report.detail
@@ -572,12 +567,8 @@ class Conductor:
         excluded = self._blames_host(action, report.host, report.detail)
         if action not in ("retry", "exclude_host"):
             return False
-        if excluded:
-            job.host_deaths, job.lost_hosts = job.host_deaths + 1, job.lost_hosts + 1
-        else:
-            job.worker_deaths, job.retries = job.worker_deaths + 1, job.retries + 1
-        counts = {"retries": str(job.retries), "lost_hosts": str(job.lost_hosts)}
-        self.writer.write(Note(job.key, tags=counts | {"lost_reason": report.detail[-1000:]}))
+        job.count_death(with_host=excluded)
+        self.writer.write(Note(job.key, tags=job.death_tags | {"lost_reason": report.detail[-1000:]}))
         self.reasons[job.key] = report.detail
         if job.worker_deaths > MAX_RETRIES or job.host_deaths > MAX_LOST_HOSTS:
             return False

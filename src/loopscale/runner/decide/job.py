@@ -223,6 +223,18 @@ class Job:
             _parse_count(record.tags.get(tag, "")) for tag in ("retries", "lost_hosts")
         )
 
+    def count_death(self, with_host: bool) -> None:
+        """Count a death of the job's worker, alone or with its host, in this run and in all runs of the study."""
+        if with_host:
+            self.host_deaths, self.lost_hosts = self.host_deaths + 1, self.lost_hosts + 1
+        else:
+            self.worker_deaths, self.retries = self.worker_deaths + 1, self.retries + 1
+
+    @property
+    def death_tags(self) -> dict[str, str]:
+        """The deaths in all runs of the study, as tags of its record."""
+        return {"retries": str(self.retries), "lost_hosts": str(self.lost_hosts)}
+
     def take_measures(self, metrics: Mapping[str, float]) -> None:
         """Take the measures of an evaluation and of learning from among the metrics of a report or a record."""
         # All jobs share the names, which arrive as new texts with every report.
