@@ -64,7 +64,8 @@ class Sides(Generic[C]):
     blocked: bool = False
     """True if so few runs have learnt that no ratio counts."""
     no_logarithm: bool = False
-    """True if there is no contrast because a run has a value of 0 or below. Such values have no ratio."""
+    """True if there is no contrast because a run has a value of 0 or below, which has no ratio. To leave such runs out
+    would favour the other side."""
     valued: int = 0
     """The number of seeds with a value in all cells, whether the nets have learnt or not."""
     compared: int = 0
@@ -148,10 +149,10 @@ class _Compared(Generic[C]):
         else:
             sides = self._with_cells(of)
         sides = replace(sides, of=of)
-        if sides.contrast is None and self._has_no_logarithm(sides):
+        if not sides.whole and self._has_no_logarithm(sides):
             note = f"The {of.replace('_', ' ')} of a run is 0 or below, so there is no ratio"
-            without = replace(sides, ratio=None, ratios=(), notes=(*sides.notes, note))
-            return replace(without, no_logarithm=True, blocked=False)
+            without = replace(sides, ratio=None, ratios=(), contrast=None, looks=None, blocked=False)
+            return replace(without, notes=(*sides.notes, note), no_logarithm=True)
         return self._beside_games(sides)
 
     def _has_no_logarithm(self, sides: Sides[C]) -> bool:

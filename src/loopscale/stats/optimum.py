@@ -98,7 +98,7 @@ def _vertex(
         lack = sum(len(group) * (group.mean() - at) ** 2 for group, at in zip(groups, fitted, strict=True))
         scatter = PooledVariance(float(lack) / (len(u) - LEAST_OF_PARABOLA), len(u) - LEAST_OF_PARABOLA)
         noise = scatter if scatter.plainly_exceeds(noise) else noise
-    covariance = noise.variance * np.linalg.inv(design.T @ design)
+    covariance: Array = noise.variance * np.linalg.inv(design.T @ design).astype(np.float64)
     return value, _fieller(slope, curvature, covariance[1:, 1:], student(noise.freedom))
 
 

@@ -95,7 +95,7 @@ def test_a_claim_may_be_about_another_measure_than_the_error():
     assert judged(records, *sides, of="ari").word == "not run"
 
 
-@pytest.mark.parametrize(("lowest", "runs"), [(0.0, (0, 1, 2)), (-1.0, (0, 1, 2)), (0.0, (1,))])
+@pytest.mark.parametrize(("lowest", "runs"), [(0.0, (0, 1, 2)), (-1.0, (0, 1, 2)), (0.0, (1,)), (-1.0, (2,))])
 @pytest.mark.parametrize("on_plateau", [False, True])
 def test_a_measure_without_a_logarithm_leaves_a_claim_undecided(
     lowest: float, runs: Sequence[int], on_plateau: bool
@@ -115,6 +115,15 @@ def test_a_measure_without_a_logarithm_leaves_a_claim_undecided(
     assert "The share of a run is 0 or below, so there is no ratio" in found.remarks
     assert found.sentence.endswith("so there is no ratio.")
     assert reason in claim_question(records, found).because
+
+
+def test_runs_below_zero_do_not_leave_the_verdict_to_the_other_runs():
+    """The excess of the best two runs of a first side is below 0. Without them the second side would be better."""
+    records = planted_cells(3, 0.01, runs=6, a=0.1, b=0.1).results
+    of_a = records.trials["model.kind"].eq("a")
+    gain = records.trials["error"].mask(of_a, 0.2).mask(of_a & records.trials["number"].lt(2), -1.0)
+    found = judged(replace(records, trials=records.trials.assign(gain=gain)), kind("a"), kind("b"), of="gain")
+    assert (found.word, found.sides.no_logarithm) == ("undecided", True)
 
 
 def test_an_undecided_claim_names_the_deciding_replicates_and_their_cost():
