@@ -137,7 +137,7 @@ ${here[@]+"${here[@]}"} "$python" -m loopscale.cluster.job_check --address "$ip:
 driver=$!
 finish
 [ -z "$stopping" ] || quit 3
-[ "$code" != 1 ] || say "Ray does not answer; see $run/ray-${hosts[0]}.log"
+[ "$code" != 1 ] || say "the check of the hosts has failed; see the lines above, and $run/ray-${hosts[0]}.log"
 [ "$code" = 0 ] || quit "$code"
 
 if [ "$mode" = elastic ]; then
