@@ -232,6 +232,12 @@ class Slurm(Cluster, kind="slurm"):
             ),
         )
 
+    @property
+    @override
+    def driver_places(self) -> tuple[str, str]:
+        """The store and the storage, by default in the folder."""
+        return self.store or f"{self.folder}/records", self.storage or f"{self.folder}/storage"
+
     @override
     def queue_problems(self, name: str, request: Request) -> list[ClusterProblem]:
         """What Slurm says of the jobs, before one of them is queued."""
@@ -308,10 +314,11 @@ class Slurm(Cluster, kind="slurm"):
 
     def _resolved(self, name: str, request: Request) -> "Slurm":
         """The settings with the store, the storage and the number of trials that the driver uses."""
+        store, storage = self.driver_places
         return self.model_copy(
             update={
-                "store": self.store or f"{self.folder}/records",
-                "storage": self.storage or f"{self.folder}/storage",
+                "store": store,
+                "storage": storage,
                 "workers": self.workers or trials_on(self.hosts(name, request.resources)),
             }
         )
