@@ -95,11 +95,14 @@ rm -f -- "$run/token"
 here=() there=() step=()  # the words before a command: on this host, after srun, and the options of srun
 case $runtime in
   apptainer)
-    here=(apptainer exec ${gres:+--nv} --bind "$folder" ${container[@]+"${container[@]}"} "$image")
+    here=(apptainer exec ${gres:+--nv} --bind "$folder$mounts" ${container[@]+"${container[@]}"} "$image")
     there=("${here[@]}") ;;
   pyxis)
-    step=("--container-image=$image" "--container-mounts=$folder:$folder,/tmp:/tmp" ${container[@]+"${container[@]}"})
-    here=(srun --disable-status --overlap --nodes=1 --ntasks=1 "--nodelist=$SLURMD_NODENAME" "${step[@]}") ;;
+    step=("--container-image=$image" "--container-mounts=$folder:$folder,/tmp:/tmp$mounts"
+      ${container[@]+"${container[@]}"})
+    # Without its number of CPUs, Slurm 22.05 and newer may bind a step to one core.
+    here=(srun --disable-status --overlap --nodes=1 --ntasks=1 "--cpus-per-task=${SLURM_CPUS_PER_TASK:-1}"
+      "--nodelist=$SLURMD_NODENAME" "${step[@]}") ;;
 esac
 
 mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
