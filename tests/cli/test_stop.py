@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from loopscale.records.stores.opening import open_store
 from loopscale.records.study_records import stopped_trials
 from loopscale.studies.spec import Study
@@ -57,3 +59,20 @@ def test_a_study_without_records_is_named(loopscale, elsewhere: Path):
     refused = loopscale("stop", "absent", "--trial", "abc", "--store", root)
     assert (refused.code, refused.err.count("\n")) == (2, 1)
     assert "no records of absent in " in refused.err
+
+
+def test_a_study_that_ends_by_itself_while_it_is_told_to_stop_has_not_stopped(
+    loopscale, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+):
+    job = elsewhere / "jobs/7"
+    job.mkdir(parents=True)
+    (job / "about.json").write_text('{"study": "tiny", "submitted": 1}')
+    (programs := elsewhere / "bin").mkdir()
+    (programs / "squeue").write_text(f"#!/bin/sh\n[ -e {job}/exit ] || echo '7|RUNNING|None'\n")
+    (programs / "scancel").write_text(f"#!/bin/sh\necho 0 > {job}/exit\n")  # the driver ends at this moment
+    for program in programs.iterdir():
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(programs), prepend=":")
+    (file := elsewhere / "site.yaml").write_text(f"kind: slurm\nfolder: {elsewhere}\n")
+    answer = loopscale("stop", "tiny", "--cluster", file)
+    assert answer.out.splitlines() == ["7 has finished the study before it could stop"]

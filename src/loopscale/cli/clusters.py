@@ -257,6 +257,8 @@ def stop(
         submission = later.get(submission.id, submission)
     if as_json:
         show_json(submission.document())
+    elif running and submission.state == "succeeded":
+        say(f"{submission.id} has finished the study before it could stop")
     elif running:
         named = vars(store_place(context, store, storage))
         places = [f"--{option} {shlex.quote(place)}" for option, place in named.items() if place]
