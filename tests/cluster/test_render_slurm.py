@@ -1,7 +1,9 @@
 """The batch script for Slurm: bash accepts it, and every setting reaches it unchanged."""
 
+import os
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -193,3 +195,33 @@ def test_a_container_sees_the_records_and_checkpoints_outside_of_the_folder(mode
         )
         assert '--bind "$folder$mounts"' in script
         assert ",/tmp:/tmp$mounts" in script
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"python": "/nowhere/python"}, "No such file or directory"),
+        ({"python": "empty/bin/python"}, "there is no package ray"),
+        (
+            {"container": {"image": "none.sif"}, "setup": ["apptainer() { echo no image >&2; return 255; }"]},
+            "no image",
+        ),
+    ],
+)
+def test_a_job_without_the_packages_ends_at_once_with_one_line(settings: dict, said: str, tmp_path: Path):
+    text = slurm(folder=str(tmp_path), **settings).render("s", request())
+    (code := tmp_path / "code/0123456789abcdef").mkdir(parents=True)
+    empty = code / "empty/bin/python"
+    empty.parent.mkdir(parents=True)
+    empty.write_text(f'#!/bin/sh\nexec {sys.executable} -S -I "$@"\n')  # without site-packages
+    empty.chmod(0o755)
+    job = f"9{os.getpid()}"
+    slurm_sets = {"SLURM_JOB_ID": job, "SLURM_JOB_NUM_NODES": "1", "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(["bash"], input=text, text=True, capture_output=True, env=slurm_sets, timeout=60)
+    run = tmp_path / "jobs" / job
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert (run / "exit").read_text() == "2\n"
+    [problem] = (run / "problem").read_text().splitlines()
+    assert said in problem
+    assert problem.endswith("; correct `setup`, `python` or `container` in the cluster's file")
+    assert not Path(f"/tmp/loopscale-{job}.lock").exists()

@@ -105,6 +105,17 @@ case $runtime in
       "--nodelist=$SLURMD_NODENAME" "${step[@]}") ;;
 esac
 
+needed='import sys, importlib.util as u
+missing = [name for name in ("ray", "torch", "mlflow") if not u.find_spec(name)]
+sys.exit("there is no package " + missing[0] if missing else 0)'
+if ! said=$(${here[@]+"${here[@]}"} "$python" -c "$needed" 2>&1 < /dev/null); then
+  said="$python cannot run the study on $(hostname): ${said##*$'\n'}"
+  said+="; correct \`setup\`, \`python\` or \`container\` in the cluster's file"
+  say "$said"
+  echo "$said" > "$run/problem"
+  quit 2
+fi
+
 mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 address=$(scontrol show node -o "${hosts[0]}" | grep -o ' NodeAddr=[^ ]*')
 ip=$(getent ahostsv4 "${address#*=}" | awk 'NR == 1 {print $1}')
@@ -124,6 +135,7 @@ ${here[@]+"${here[@]}"} "${ray[@]}" "${on_head[@]}" --head "--node-ip-address=$i
 head=$!
 for _ in {1..240}; do
   (exec 3<> "/dev/tcp/$ip/$port") 2> /dev/null && break
+  [ -z "$stopping" ] || quit 3
   kill -0 "$head" 2> /dev/null || { say "Ray did not start; see $run/ray-${hosts[0]}.log"; quit 1; }
   sleep 0.5
 done
