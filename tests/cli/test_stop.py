@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from loopscale.records.stores.opening import open_store
 from loopscale.records.study_records import stopped_trials
 from loopscale.studies.spec import Study
@@ -57,3 +59,36 @@ def test_a_study_without_records_is_named(loopscale, elsewhere: Path):
     refused = loopscale("stop", "absent", "--trial", "abc", "--store", root)
     assert (refused.code, refused.err.count("\n")) == (2, 1)
     assert "no records of absent in " in refused.err
+
+
+def waiting_job(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of a Slurm cluster whose job 7 runs until `scancel`, at which the job's driver ends by itself."""
+    job = folder / "jobs/7"
+    job.mkdir(parents=True)
+    (job / "about.json").write_text('{"study": "tiny", "submitted": 1}')
+    (programs := folder / "bin").mkdir()
+    (programs / "squeue").write_text(f"""#!/bin/sh
+case "$*" in *--array*) echo '7|7|tiny|RUNNING|n1|None' ;; *) [ -e {job}/exit ] || echo '7|RUNNING|None' ;; esac
+""")
+    (programs / "scancel").write_text(f"#!/bin/sh\necho 0 > {job}/exit\n")
+    for program in programs.iterdir():
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(programs), prepend=":")
+    (file := folder / "site.yaml").write_text(f"kind: slurm\nfolder: {folder}\n")
+    return file
+
+
+def test_a_study_that_ends_by_itself_while_it_is_told_to_stop_has_not_stopped(
+    loopscale, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+):
+    file = waiting_job(elsewhere, monkeypatch)
+    answer = loopscale("stop", "tiny", "--cluster", file)
+    assert answer.out.splitlines() == ["7 has finished the study before it could stop"]
+
+
+def test_the_status_of_a_study_that_has_not_begun_asks_for_no_other_run(
+    loopscale, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+):
+    file = waiting_job(elsewhere, monkeypatch)
+    said = loopscale("status", "tiny", "--cluster", file).out
+    assert f"this machine cannot read its records: no records in {elsewhere}/records yet\n" in said

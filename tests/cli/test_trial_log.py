@@ -105,3 +105,13 @@ def test_output_that_is_no_regular_file_is_one_note(loopscale, elsewhere: Path):
     done = loopscale("logs", "tiny", "--trial", key, "--store", root)
     assert done.code == 0
     assert "it is a folder, a pipe or a device" in done.err
+
+
+def test_a_slurm_cluster_without_a_store_names_the_records_in_its_folder(loopscale, elsewhere: Path):
+    _, key = recorded(elsewhere)
+    file = elsewhere / "site.yaml"
+    file.write_text(f"kind: slurm\nfolder: {elsewhere}\n")
+    for words in (["logs", "tiny", "--trial", key], ["stop", "tiny", "--trial", key]):
+        answer = loopscale(*words, "--cluster", file)
+        assert answer.out.splitlines()[-1].startswith(("finished", f"{key} does not run: it has finished"))
+    assert "did you mean tiny" in loopscale("watch", "tinny", "--cluster", file).err

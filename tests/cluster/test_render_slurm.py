@@ -1,7 +1,9 @@
 """The batch script for Slurm: bash accepts it, and every setting reaches it unchanged."""
 
+import os
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -25,7 +27,7 @@ def test_bash_accepts_the_batch_script(tmp_path: Path):
 
 @pytest.mark.parametrize("value", [each for each in HOSTILE if "\\" not in each])
 def test_settings_reach_the_script_unchanged(value: str, tmp_path: Path):
-    cluster = slurm(folder=f"/shared/{value}", python=value, store=value, partition=value, qos=value)
+    cluster = slurm(folder=f"/shared/{value}", python=value, store=f"/{value}", partition=value, qos=value)
     text = cluster.render("slurm", request(overrides={"a.b": value}))
     assert text.count("# --- the lines below are the same") == 1
     head = text.split("# --- the lines below are the same")[0]
@@ -33,7 +35,7 @@ def test_settings_reach_the_script_unchanged(value: str, tmp_path: Path):
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path)
     said = done.stdout.split("\0")[:-1]
     assert said[:4] == [f"/shared/{value}", f"/shared/{value}/code/0123456789abcdef", value, value]
-    assert said[said.index("--store") + 1] == value
+    assert said[said.index("--store") + 1] == f"/{value}"
     assert said[said.index("--set") + 1] == f"a.b={value}"
     assert not (tmp_path / "was-here").exists()
     lines = [line.removeprefix("#SBATCH ") for line in head.splitlines() if line.startswith("#SBATCH")]
@@ -52,6 +54,8 @@ def test_settings_reach_the_script_unchanged(value: str, tmp_path: Path):
         ({"time_limit": 43200}, "in quotes"),
         ({"time_limit": "soon"}, "is no time limit; write 12 h"),
         ({"options": ["constraint=a100"]}, "no option of sbatch"),
+        ({"storage": "$SCRATCH/loopscale"}, "neither absolute nor an address"),
+        ({"store": "records"}, "neither absolute nor an address"),
     ],
 )
 def test_settings_that_slurm_would_misread_are_refused(settings: dict, said: str):
@@ -86,14 +90,14 @@ def sbatch_options(script: str) -> list[str]:
 @pytest.mark.parametrize("value", [each for each in HOSTILE if "\\" not in each])
 def test_settings_reach_the_script_of_a_worker_job_unchanged(value: str, tmp_path: Path):
     cluster = elastic(
-        folder=f"/shared/{value}", python=value, partition=value, storage=value, time_limit="4 h"
+        folder=f"/shared/{value}", python=value, partition=value, storage=f"/{value}", time_limit="4 h"
     )
     script = worker_script(cluster.render("slurm", request()))
     subprocess.run(["bash", "-n"], input=script, text=True, check=True)
     head = script.split("# --- the lines below are the same")[0]
     print_all = head + 'printf \'%s\\0\' "$folder" "$python" "${check[@]}"\n'
     done = subprocess.run(["bash", "-c", print_all], capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert done.stdout.split("\0")[:-1] == [f"/shared/{value}", value, "--storage", value]
+    assert done.stdout.split("\0")[:-1] == [f"/shared/{value}", value, "--storage", f"/{value}"]
     assert not (tmp_path / "was-here").exists()
     assert f"--partition={value}" in sbatch_options(script)
 
@@ -136,7 +140,7 @@ def test_every_python_of_the_study_runs_in_the_container(runtime: str, mode: str
         variables = script[start : script.index("# --- the lines below")]
         variables = variables.split("write_worker_job")[0]
         case = script[script.rindex("here=()") : script.index("esac", script.rindex("here=()"))] + "esac\n"
-        show = f"{variables}\nSLURMD_NODENAME=n1\n{case}\nprintf '%s\\0' \"${{here[@]}}\"\n"
+        show = f"{variables}\nSLURMD_NODENAME=n1 SLURM_CPUS_PER_TASK=6\n{case}\nprintf '%s\\0' \"${{here[@]}}\"\n"
         done = subprocess.run(["bash", "-c", show], capture_output=True, text=True, check=True, cwd=tmp_path)
         words = done.stdout.split("\0")[:-1]
         assert "--x=a b" in words
@@ -146,7 +150,7 @@ def test_every_python_of_the_study_runs_in_the_container(runtime: str, mode: str
             assert words[-1] == "it's an image"
         else:
             assert words[0] == "srun"
-            assert {"--container-image=it's an image", "--overlap"} <= set(words)
+            assert {"--container-image=it's an image", "--overlap", "--cpus-per-task=6"} <= set(words)
             assert "--container-mounts=/shared/a b:/shared/a b,/tmp:/tmp" in words
         calls = [line for line in script.splitlines() if '"$python" -m' in line and "ray=(" not in line]
         assert all('${here[@]+"${here[@]}"}' in line for line in calls)
@@ -165,3 +169,59 @@ def test_every_python_of_the_study_runs_in_the_container(runtime: str, mode: str
 def test_settings_that_contradict_each_other_are_refused(settings: dict, said: str):
     with pytest.raises(ValidationError, match=said):
         slurm(**settings)
+
+
+def test_the_home_folder_is_written_out_because_the_script_quotes_paths(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HOME", "/home/me")
+    container = {"image": "~/loopscale.sif"}
+    text = slurm(folder="~/runs", python="~/env/bin/python", storage="~/c", container=container).render(
+        "s", request()
+    )
+    lines = text.splitlines()
+    assert {"folder=/home/me/runs", "python=/home/me/env/bin/python", "image=/home/me/loopscale.sif"} <= {
+        *lines
+    }
+    assert "--storage /home/me/c" in text
+
+
+@pytest.mark.parametrize("mode", ["gang", "elastic"])
+def test_a_container_sees_the_records_and_checkpoints_outside_of_the_folder(mode: str):
+    places = {"store": "/shared/records", "storage": "/scratch/c", "container": {"image": "x.sif"}}
+    text = slurm(mode=mode, **places).render("s", request())
+    scripts = [text] if mode == "gang" else [text, worker_script(text)]
+    for script in scripts:
+        assert script.count("mounts=,/scratch/c:/scratch/c\n") == (
+            2 if script is text and mode == "elastic" else 1
+        )
+        assert '--bind "$folder$mounts"' in script
+        assert ",/tmp:/tmp$mounts" in script
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"python": "/nowhere/python"}, "No such file or directory"),
+        ({"python": "empty/bin/python"}, "there is no package ray"),
+        (
+            {"container": {"image": "none.sif"}, "setup": ["apptainer() { echo no image >&2; return 255; }"]},
+            "no image",
+        ),
+    ],
+)
+def test_a_job_without_the_packages_ends_at_once_with_one_line(settings: dict, said: str, tmp_path: Path):
+    text = slurm(folder=str(tmp_path), **settings).render("s", request())
+    (code := tmp_path / "code/0123456789abcdef").mkdir(parents=True)
+    empty = code / "empty/bin/python"
+    empty.parent.mkdir(parents=True)
+    empty.write_text(f'#!/bin/sh\nexec {sys.executable} -S -I "$@"\n')  # without site-packages
+    empty.chmod(0o755)
+    job = f"9{os.getpid()}"
+    slurm_sets = {"SLURM_JOB_ID": job, "SLURM_JOB_NUM_NODES": "1", "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(["bash"], input=text, text=True, capture_output=True, env=slurm_sets, timeout=60)
+    run = tmp_path / "jobs" / job
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert (run / "exit").read_text() == "2\n"
+    [problem] = (run / "problem").read_text().splitlines()
+    assert said in problem
+    assert problem.endswith("; correct `setup`, `python` or `container` in the cluster's file")
+    assert not Path(f"/tmp/loopscale-{job}.lock").exists()

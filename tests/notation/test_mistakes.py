@@ -946,3 +946,9 @@ def test_no_key_takes_a_truth_value_for_a_number_or_a_number_for_a_truth_value()
                 Study.parse(changed)
                 taken.append(f"{dotted(place)}: {other}")
     assert taken == []
+
+
+def test_the_last_part_of_a_study_name_leads_to_the_studies_that_end_so():
+    with pytest.raises(Mistakes) as told:
+        Study.load("figure3")
+    assert str(told.value).endswith("did you mean algoformer/figure3 or algoformer/reduced/figure3?")

@@ -257,6 +257,8 @@ def stop(
         submission = later.get(submission.id, submission)
     if as_json:
         show_json(submission.document())
+    elif running and submission.state == "succeeded":
+        say(f"{submission.id} has finished the study before it could stop")
     elif running:
         named = vars(store_place(context, store, storage))
         places = [f"--{option} {shlex.quote(place)}" for option, place in named.items() if place]
@@ -273,8 +275,10 @@ def _store_of(
     context: typer.Context, cluster: str | None, store: str | None, storage: str | None
 ) -> "types.Store":
     """The store with the records of a cluster's studies, or of the studies that run here. Raises StoreError."""
-    place = vars(cluster_from_options(context, cluster, store, storage)[1]) if cluster else {}
-    return open_store(context, place.get("store") or store, place.get("storage") or storage)
+    if cluster:
+        own = cluster_from_options(context, cluster, store, storage)[1].driver_places
+        store, storage = own[0] or store, own[1] or storage
+    return open_store(context, store, storage)
 
 
 def _recorded_options(cluster: "types.Cluster", study: str) -> list[str]:

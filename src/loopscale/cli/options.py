@@ -133,5 +133,6 @@ def records_of(cluster: "types.Cluster") -> "types.Store":
     """The store of a cluster's studies, from here. Raises StoreError."""
     from loopscale.records.stores import opening
 
-    remote = bool(cluster.store and "://" in cluster.store)
-    return opening.open_store(cluster.store, None if remote else cluster.storage)
+    store, storage = cluster.driver_places
+    remote = bool(store and "://" in store)
+    return opening.open_store(store, None if remote else storage)

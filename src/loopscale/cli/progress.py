@@ -19,12 +19,14 @@ def progress_of(cluster: "types.Cluster", submission: "types.Submission") -> dic
     """
     from loopscale.cluster.base import ENDED
     from loopscale.errors import ClusterError
-    from loopscale.records.model import StoreError
+    from loopscale.records.model import NoRecords, StoreError
 
     runs = submission.state not in ENDED
     progress: dict[str, Any]
     try:
         progress = _recorded(records_of(cluster), submission.study, runs)
+    except NoRecords as problem:  # the remedy, `loopscale run`, is for studies that were not submitted
+        progress = {"records": str(problem).partition("; ")[0]}
     except StoreError as problem:
         progress = {"records": str(problem)}
     if runs:

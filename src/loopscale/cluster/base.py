@@ -148,6 +148,11 @@ class Cluster(Family, package="loopscale.cluster"):
         return self.store and without_password(self.store)
 
     @property
+    def driver_places(self) -> tuple[str | None, str | None]:
+        """The store and the storage that the driver uses; None if the driver chooses."""
+        return self.store, self.storage
+
+    @property
     def secrets(self) -> dict[str, str]:
         """The variables with the secrets that the driver needs and no command or script shows."""
         password = self.store and password_of(self.store)

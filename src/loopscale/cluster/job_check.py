@@ -76,13 +76,6 @@ def _end(problems: Sequence[ClusterProblem], file: str | None) -> int:
     return 2 if fatal else 0
 
 
-if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except KeyboardInterrupt:  # the job is being stopped
-        sys.exit(3)
-
-
 def wait_for_hosts(
     hosts: Sequence[str], seconds: float, alive: Callable[[], Collection[str]], pause: float = 1.0
 ) -> list[str]:
@@ -109,3 +102,10 @@ def wait_at(address: str, seconds: float, hosts: Sequence[str]) -> bool:
         print(f"missing after {seconds:g} s: {' '.join(missing)}; see their ray-*.log", flush=True)
     ray.shutdown()
     return count > 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:  # the job is being stopped
+        sys.exit(3)

@@ -24,7 +24,6 @@ PACKAGE_BYTES = 100 * 2**20
 """The limit of Ray's job server. (Its documentation says 500 MiB.)"""
 EPOCH = (1980, 1, 1, 0, 0, 0)
 """The date of every file in the archive, so that the bytes do not depend on the time."""
-SOURCE_SUFFIXES = (".py", ".bib", ".typed", ".j2", ".js", ".LICENSE")
 
 
 @dataclass(frozen=True)
@@ -118,5 +117,5 @@ def _committed(folder: Path) -> Iterator[tuple[str, bytes]]:
 def _installed(folder: Path) -> Iterator[tuple[str, bytes]]:
     """The files of the code in an environment without a repository."""
     for path in sorted(folder.rglob("*")):
-        if path.is_file() and path.name.endswith(SOURCE_SUFFIXES):
+        if path.is_file() and "__pycache__" not in path.parts:
             yield f"loopscale/{path.relative_to(folder).as_posix()}", path.read_bytes()

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Field,
     NonNegativeInt,
@@ -109,10 +110,18 @@ def _memory(gib: float | None) -> str | None:
 MEMORY, TIME = Former("memory_gib", _gib), Former("time_limit")
 
 
+def _home(text: str) -> str:
+    """A path with the home folder in the place of `~`. The scripts quote paths, so no shell replaces it there."""
+    return os.path.expanduser(text)
+
+
+HomePath = Annotated[OneLine, AfterValidator(_home)]
+
+
 class Container(Config):
     """A container for the driver, Ray and the trials. `python` is the interpreter inside."""
 
-    image: OneLine
+    image: HomePath
     """Apptainer: a .sif file, or docker://REGISTRY/NAME:TAG. Pyxis: a .sqsh file, or REGISTRY#NAME:TAG."""
     runtime: Literal["apptainer", "pyxis"] = "apptainer"
     options: tuple[OneLine, ...] = ()
@@ -142,7 +151,7 @@ class Slurm(Cluster, kind="slurm"):
 
     folder: OneLine
     """An absolute path that all hosts share."""
-    python: OneLine = "python"
+    python: HomePath = "python"
     """The interpreter with the packages of constraints.txt, as the set-up lines leave it."""
     setup: tuple[OneLine, ...] = ()
     """Shell lines that run first: `module load ...`, `source .../activate`."""
@@ -186,6 +195,16 @@ class Slurm(Cluster, kind="slurm"):
         if not folder.startswith("/") or "\\" in folder:
             raise ValueError(f"{folder!r} is not absolute or has a backslash; write it as /shared/loopscale")
         return folder
+
+    @field_validator("store", "storage")
+    @classmethod
+    def _is_place(cls, place: str | None) -> str | None:
+        place = place and _home(place)
+        if place and "://" not in place and not place.startswith("/"):
+            raise ValueError(
+                f"{place!r} is neither absolute nor an address; write it as /scratch/me/loopscale"
+            )
+        return place
 
     @field_validator("gpu")
     @classmethod
@@ -231,6 +250,12 @@ class Slurm(Cluster, kind="slurm"):
                 self.nodes, self.cpus_per_task, self.gpus, slots, least=0, idle_seconds=self.idle_seconds
             ),
         )
+
+    @property
+    @override
+    def driver_places(self) -> tuple[str, str]:
+        """The store and the storage, by default in the folder."""
+        return self.store or f"{self.folder}/records", self.storage or f"{self.folder}/storage"
 
     @override
     def queue_problems(self, name: str, request: Request) -> list[ClusterProblem]:
@@ -308,10 +333,11 @@ class Slurm(Cluster, kind="slurm"):
 
     def _resolved(self, name: str, request: Request) -> "Slurm":
         """The settings with the store, the storage and the number of trials that the driver uses."""
+        store, storage = self.driver_places
         return self.model_copy(
             update={
-                "store": self.store or f"{self.folder}/records",
-                "storage": self.storage or f"{self.folder}/storage",
+                "store": store,
+                "storage": storage,
                 "workers": self.workers or trials_on(self.hosts(name, request.resources)),
             }
         )
@@ -328,7 +354,13 @@ class Slurm(Cluster, kind="slurm"):
             "mem": _memory(self.memory_gib) or "",
             "runtime": self.container.runtime if self.container else "none",
             "image": self.container.image if self.container else "",
+            "mounts": "".join(f",{path}:{path}" for path in self._outside()),
         }
+
+    def _outside(self) -> list[str]:
+        """The folders of records and checkpoints outside of `folder`, which a container does not see by itself."""
+        paths = [path for path in self.driver_places if path.startswith("/")]
+        return [path for path in dict.fromkeys(paths) if not Path(path).is_relative_to(self.folder)]
 
     def _container_words(self) -> list[str]:
         return [f"container=({shlex.join(self.container.options)})"] if self.container else ["container=()"]

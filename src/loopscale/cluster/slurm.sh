@@ -95,12 +95,26 @@ rm -f -- "$run/token"
 here=() there=() step=()  # the words before a command: on this host, after srun, and the options of srun
 case $runtime in
   apptainer)
-    here=(apptainer exec ${gres:+--nv} --bind "$folder" ${container[@]+"${container[@]}"} "$image")
+    here=(apptainer exec ${gres:+--nv} --bind "$folder$mounts" ${container[@]+"${container[@]}"} "$image")
     there=("${here[@]}") ;;
   pyxis)
-    step=("--container-image=$image" "--container-mounts=$folder:$folder,/tmp:/tmp" ${container[@]+"${container[@]}"})
-    here=(srun --disable-status --overlap --nodes=1 --ntasks=1 "--nodelist=$SLURMD_NODENAME" "${step[@]}") ;;
+    step=("--container-image=$image" "--container-mounts=$folder:$folder,/tmp:/tmp$mounts"
+      ${container[@]+"${container[@]}"})
+    # Without its number of CPUs, Slurm 22.05 and newer may bind a step to one core.
+    here=(srun --disable-status --overlap --nodes=1 --ntasks=1 "--cpus-per-task=${SLURM_CPUS_PER_TASK:-1}"
+      "--nodelist=$SLURMD_NODENAME" "${step[@]}") ;;
 esac
+
+needed='import sys, importlib.util as u
+missing = [name for name in ("ray", "torch", "mlflow") if not u.find_spec(name)]
+sys.exit("there is no package " + missing[0] if missing else 0)'
+if ! said=$(${here[@]+"${here[@]}"} "$python" -c "$needed" 2>&1 < /dev/null); then
+  said="$python cannot run the study on $(hostname): ${said##*$'\n'}"
+  said+="; correct \`setup\`, \`python\` or \`container\` in the cluster's file"
+  say "$said"
+  echo "$said" > "$run/problem"
+  quit 2
+fi
 
 mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 address=$(scontrol show node -o "${hosts[0]}" | grep -o ' NodeAddr=[^ ]*')
@@ -121,6 +135,7 @@ ${here[@]+"${here[@]}"} "${ray[@]}" "${on_head[@]}" --head "--node-ip-address=$i
 head=$!
 for _ in {1..240}; do
   (exec 3<> "/dev/tcp/$ip/$port") 2> /dev/null && break
+  [ -z "$stopping" ] || quit 3
   kill -0 "$head" 2> /dev/null || { say "Ray did not start; see $run/ray-${hosts[0]}.log"; quit 1; }
   sleep 0.5
 done
@@ -137,7 +152,7 @@ ${here[@]+"${here[@]}"} "$python" -m loopscale.cluster.job_check --address "$ip:
 driver=$!
 finish
 [ -z "$stopping" ] || quit 3
-[ "$code" != 1 ] || say "Ray does not answer; see $run/ray-${hosts[0]}.log"
+[ "$code" != 1 ] || say "the check of the hosts has failed; see the lines above, and $run/ray-${hosts[0]}.log"
 [ "$code" = 0 ] || quit "$code"
 
 if [ "$mode" = elastic ]; then

@@ -23,9 +23,10 @@ export PYTHONPATH="$code${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1
 export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH="$run/token" RAY_USAGE_STATS_ENABLED=0
 here=()
 case $runtime in
-  apptainer) here=(apptainer exec ${gres:+--nv} --bind "$folder" ${container[@]+"${container[@]}"} "$image") ;;
-  pyxis) here=(srun --disable-status --overlap --nodes=1 --ntasks=1 "--container-image=$image"
-    "--container-mounts=$folder:$folder,/tmp:/tmp" ${container[@]+"${container[@]}"}) ;;
+  apptainer) here=(apptainer exec ${gres:+--nv} --bind "$folder$mounts" ${container[@]+"${container[@]}"} "$image") ;;
+  pyxis) here=(srun --disable-status --overlap --nodes=1 --ntasks=1 "--cpus-per-task=${SLURM_CPUS_PER_TASK:-1}"
+    "--container-image=$image"
+    "--container-mounts=$folder:$folder,/tmp:/tmp$mounts" ${container[@]+"${container[@]}"}) ;;
 esac
 
 ${here[@]+"${here[@]}"} "$python" -m loopscale.cluster.job_check --this-host "${check[@]}" \

@@ -58,7 +58,10 @@ def find_study(name_or_path: str | Path) -> Path:
         what = f"there is no such file, no {FOLDER}/ here or above, and no such shipped study"
     else:
         what = f"there is no such study below {FOLDER}/"
-    raise Mistakes.one(str(path), what, one_of(name_or_path, known_studies()))
+    known = known_studies()
+    same = [name for name in known if name.endswith(f"/{path.as_posix()}")]
+    remedy = f"did you mean {' or '.join(same)}?" if same else one_of(name_or_path, known)
+    raise Mistakes.one(str(path), what, remedy)
 
 
 def _below(folder: Path, name: Path) -> Path | None:
