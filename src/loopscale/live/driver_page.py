@@ -159,7 +159,9 @@ class LivePage(Callback):
         if since := writer.away_since:
             minutes = (time.time() - since) / 60
             away = f"the store has been away for {minutes:.1f} min; {writer.backlog} notes of the driver wait"
-            away += ", and trials start one at a time" if conductor.holds_back else ""
+        if conductor.holds_back:
+            held = "trials start one at a time until the store has taken the notes"
+            away = f"{away}; {held}" if away else held
         return {
             "work": progress.work,
             "planned": progress.planned,

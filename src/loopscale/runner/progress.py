@@ -161,8 +161,9 @@ class ProgressDisplay(Callback):
             parts.append("stopping")
         if since := writer.away_since:
             away = _clock(time.time() - since)
-            held = ", and trials start one at a time" if self.conductor.holds_back else ""
-            parts.append(f"the store has been away for {away}; {writer.backlog} notes wait{held}")
+            parts.append(f"the store has been away for {away}; {writer.backlog} notes wait")
+        if self.conductor.holds_back:
+            parts.append("trials start one at a time until the store has taken the notes")
         return ", ".join(part for part in parts if part)
 
     def __rich__(self) -> Group:

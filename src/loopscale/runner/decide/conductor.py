@@ -56,7 +56,7 @@ RECORD_SECONDS = 600.0
 """Longest wait until the store has a prediction, or the decisions of a look. No trial that follows starts before."""
 
 MOST_WAITING_NOTES = 100_000
-"""Notes that wait for a store that is away, before trials start one at a time. A note has a few KiB of memory."""
+"""Notes that wait for the store before trials start one at a time. A note has a few KiB of memory."""
 
 MAX_SILENT_DEATHS = 4
 """Number of worker deaths before the first report after which the study stops: no worker can start here."""
@@ -230,8 +230,8 @@ class Conductor:
 
     @property
     def holds_back(self) -> bool:
-        """Whether so many notes wait for the store that no trial starts beside another."""
-        return self.writer.away_since is not None and self.writer.backlog >= MOST_WAITING_NOTES
+        """True if no trial starts beside another, because the store takes notes too slowly, or is away."""
+        return self.writer.backlog >= MOST_WAITING_NOTES
 
     def kept_keys(self) -> set[str]:
         """Trials whose weights are kept for good."""
