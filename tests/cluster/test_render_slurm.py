@@ -1,6 +1,7 @@
 """The batch script for Slurm: bash accepts it, and every setting reaches it unchanged."""
 
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -225,3 +226,24 @@ def test_a_job_without_the_packages_ends_at_once_with_one_line(settings: dict, s
     assert said in problem
     assert problem.endswith("; correct `setup`, `python` or `container` in the cluster's file")
     assert not Path(f"/tmp/loopscale-{job}.lock").exists()
+
+
+@pytest.mark.parametrize(
+    ("says", "starts", "result"),
+    [("The current node timed out during startup.", 3, 1), ("No space left on device", 1, 1), ("", 1, 0)],
+)
+def test_a_host_that_is_too_slow_for_ray_starts_ray_three_times(
+    tmp_path: Path, says: str, starts: int, result: int
+):
+    function = re.search(r"^start_ray\(\) \{.*?^\}$", slurm().render("slurm", request()), re.M | re.S)
+    assert function
+    ray = tmp_path / "ray"
+    ray.write_text(f"#!/bin/sh\necho start >> {tmp_path}/starts\necho {says!r}\nexit {result}\n")
+    ray.chmod(0o755)
+    ended = subprocess.run(
+        ["bash", "-c", f'set -u -m\n{function[0]}\nstart_ray {tmp_path}/log {ray} --block &\nwait "$!"'],
+        timeout=60,
+    )
+    assert ended.returncode == result
+    assert (tmp_path / "starts").read_text().splitlines() == ["start"] * starts
+    assert (tmp_path / "log").read_text().strip() == says

@@ -77,7 +77,7 @@ def test_the_chance_equals_the_share_of_verdicts_of_the_judging_code():
     rate = FormFit.of("power", values, _theory(values), np.arange(4)).rate
 
     def judge(x: np.ndarray, y: np.ndarray, group: np.ndarray) -> str:
-        return compare_rates(LawFit.of_form(FormFit.of("power", x, y, group)), rate).word
+        return compare_rates(LawFit.of_form(FormFit.of("power", x, y, group)), rate).verdict
 
     means = np.log(_theory(values))
     exact = simulate_law(values, means, 8, ReplicateNoise(0.15), judge, draws=100)

@@ -94,7 +94,7 @@ def test_an_independent_program_finds_the_same_states_of_the_recorded_trainings(
                 levels[name] = float(known.error.mean()), float(known.ignorance.mean())
             histories.append(History(steps.astype(float), error, *levels[name]))
     scatter = pooled_scatter(histories)
-    words = Counter(learning_state(history, scatter).word for history in histories)
+    words = Counter(learning_state(history, scatter).stage for history in histories)
     found = tuple(words[word] for word in ("no room", "not learnt", "falling", "over", "unclear"))
     expected = LEARNT[folder.name]
     assert found[:2] == expected[:2]

@@ -41,7 +41,7 @@ CLAIMS: list[dict[str, Any]] = [
     claim(4, 8, text="emergence, and runs of both sides never emerge", of="emerged_at"),
 ]
 """One claim of each kind of side and measure."""
-WORDS = (
+CLAIM_VERDICTS = (
     "of",
     "ratio_is",
     "whole",
@@ -100,7 +100,7 @@ def both(made: Study, store: Store, place: Path) -> tuple[Runs[Any], Runs[Any], 
 def same(one: Sides[Any], other: Sides[Any]) -> None:
     """Both sides have the same cells, numbers, looks and counts of learnt runs."""
     assert [cell.key for cell in one.cells] == [cell.key for cell in other.cells]
-    for name in WORDS:
+    for name in CLAIM_VERDICTS:
         assert (name, getattr(one, name)) == (name, getattr(other, name))
     for name in ("ratio", "ratios"):
         numbers = getattr(one, name), getattr(other, name)
@@ -137,17 +137,17 @@ def test_a_driver_and_a_report_judge_every_kind_of_claim_by_the_same_evidence(
             raise AssertionError(f"{spec.text}: {difference}") from None
     verdicts = judge(specs, of_live)
     for one, other in zip(verdicts, judge(specs, of_records), strict=True):
-        assert (one.word, one.alone, one.of_learning) == (other.word, other.alone, other.of_learning)
+        assert (one.verdict, one.alone, one.of_learning) == (other.verdict, other.alone, other.of_learning)
         assert (one.p, one.adjusted_p) == pytest.approx((other.p, other.adjusted_p), rel=1e-9, nan_ok=True)
     if deaths is None:
-        words = {spec.text: verdict.word for spec, verdict in zip(specs, verdicts, strict=True)}
+        words = {spec.text: verdict.verdict for spec, verdict in zip(specs, verdicts, strict=True)}
         assert words["clear"] == "holds"
         assert words["more loops overflow"] == "does not hold"
         assert words["emergence, and runs of both sides never emerge"] == "not learnt"
         of = {spec.text: sides.of for spec, sides in zip(specs, of_live, strict=True)}
         assert (of["clear regret"], of["beside the floor"]) == ("regret", "error")
-        decided = {each.text: each.word for each in store.decisions()}
-        assert {each.text: each.word for each in judged_claims(recorded.results)} == decided
+        decided = {each.text: each.verdict for each in store.decisions()}
+        assert {each.text: each.verdict for each in judged_claims(recorded.results)} == decided
         assert conductor.looks.is_over
         assert {sides.ratio_is for sides in of_live} == {"known", "at most", "unknown"}
         assert len({sides.why for sides in of_live}) > 2

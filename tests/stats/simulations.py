@@ -32,7 +32,7 @@ from loopscale.stats.contrasts import (
     half_widths,
 )
 from loopscale.stats.emergence_prediction import predict_emergence
-from loopscale.stats.fitting import EFFICIENCY, judge_rates
+from loopscale.stats.fitting import EFFICIENCY
 from loopscale.stats.forms.base import Form
 from loopscale.stats.games import GameNoise
 from loopscale.stats.learning_chances import PRIOR_COUNT, LearningLooks
@@ -41,7 +41,7 @@ from loopscale.stats.multiplicity import bonferroni, holm
 from loopscale.stats.power import PlannedClaim, PlannedLaw, ReplicateNoise, replicates_needed
 from loopscale.stats.prediction import predict_batch, union
 from loopscale.stats.survival import Distribution
-from loopscale.stats.verdict_rule import DIFFERENCE, VerdictRule, Words
+from loopscale.stats.verdict_rule import DIFFERENCE, VerdictRule, Verdicts, judge_rates
 from tests.stats.simulated_emergence import DISTRIBUTIONS, censored
 
 Pairs = tuple[np.ndarray, np.ndarray]
@@ -100,7 +100,7 @@ def coverage(logs: Array, prior: float = PRIOR) -> Array:
     return (np.abs(found.difference) <= found.half_width()).mean(0)
 
 
-def false_verdicts(words: Words, truth: Array, rule: VerdictRule = DIFFERENCE) -> np.ndarray:
+def false_verdicts(words: Verdicts, truth: Array, rule: VerdictRule = DIFFERENCE) -> np.ndarray:
     """True for each false verdict. A true difference on a border makes the verdicts of both sides false."""
     room, edge = (rule.room or 0.0) - 1e-12, rule.edge + 1e-12
     return np.select(
@@ -827,7 +827,7 @@ class StoppedLaws:
         True if the interval at the stop holds the true rate.
     """
 
-    words: Words
+    words: Verdicts
     futile: np.ndarray
     seeds: Array
     covered: np.ndarray
@@ -854,7 +854,7 @@ class LawLook:
     seeds: int
     off: Array
     error: Array
-    words: Words
+    words: Verdicts
     hopeless: np.ndarray
     covered: np.ndarray
 
@@ -916,7 +916,7 @@ class StoppedReserves:
         The costs of the trained runs. A run at x costs x.
     """
 
-    words: Words
+    words: Verdicts
     covered: np.ndarray
     ordered: np.ndarray
     any_false: np.ndarray

@@ -37,7 +37,7 @@ def learning_states(histories: Sequence[History], rule: EmergenceRule | None = N
 def test_each_course_of_a_training_has_a_state():
     courses = [history(LEVEL, 0), history(POWER, 1), history(PLATEAU, 2), history(LEVEL, 3, floor=0.95)]
     states = learning_states(courses)
-    assert [state.word for state in states] == ["over", "falling", "not learnt", "no room"]
+    assert [state.stage for state in states] == ["over", "falling", "not learnt", "no room"]
     assert states[0].emergence == Emergence(250.0, 300.0)
     assert states[2].emergence == Emergence(2000.0, math.inf)
     assert states[3].emergence is None
@@ -47,12 +47,12 @@ def test_each_course_of_a_training_has_a_state():
 
 def test_without_a_floor_there_is_no_answer():
     unknown = History(STEPS, LEVEL, math.nan, 1.0)
-    assert [state.word for state in learning_states([unknown])] == ["no floor"]
+    assert [state.stage for state in learning_states([unknown])] == ["no floor"]
 
 
 def test_the_rule_of_emergence_is_a_setting():
     (state,) = learning_states([history(LEVEL, 0)], EmergenceRule(below=0.05))
-    assert state.word == "not learnt"
+    assert state.stage == "not learnt"
 
 
 def test_a_training_without_room_adds_no_scatter():
@@ -64,4 +64,4 @@ def test_a_training_without_room_adds_no_scatter():
 
 def test_too_few_reports_leave_the_ending_unclear():
     (state,) = learning_states([history(np.array([0.9, 0.3]), 0)])
-    assert (state.word, state.trend) == ("unclear", None)
+    assert (state.stage, state.trend) == ("unclear", None)

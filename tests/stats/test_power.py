@@ -9,7 +9,7 @@ from scipy import stats
 
 from loopscale.analysis.laws.law import compare_rates
 from loopscale.stats.contrasts import ALPHA, Array, contrast, contrast_with_value
-from loopscale.stats.fitting import FormFit, LawFit, judge_rates
+from loopscale.stats.fitting import FormFit, LawFit
 from loopscale.stats.looks import LookSchedule, looks_at
 from loopscale.stats.power import (
     DRAWS,
@@ -22,7 +22,7 @@ from loopscale.stats.power import (
     replicates_needed,
     simulate_law,
 )
-from loopscale.stats.verdict_rule import VerdictRule
+from loopscale.stats.verdict_rule import VerdictRule, judge_rates
 from tests.stats.simulations import needed
 
 LEVEL_SEEDS = {
@@ -45,7 +45,7 @@ def close(share: float, other: float, draws: int, other_draws: int = DRAWS) -> b
 
 def judge_law(x: Array, y: Array, group: np.ndarray, predicted: float = 1.0, form: str = "power") -> str:
     """The verdict of the analysis of a real study."""
-    return compare_rates(LawFit.of_form(FormFit.of(form, x, y, group)), predicted).word
+    return compare_rates(LawFit.of_form(FormFit.of(form, x, y, group)), predicted).verdict
 
 
 # The noise of earlier runs

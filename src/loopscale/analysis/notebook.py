@@ -46,8 +46,8 @@ from loopscale.core.visible import visible
 from loopscale.notation.mistakes import one_of
 from loopscale.records.model import LEARNING
 from loopscale.records.stores.base import Store
-from loopscale.stats.fitting import RATE_VERDICTS
 from loopscale.stats.milestones import measure_of
+from loopscale.stats.verdict_rule import RATE_VERDICTS
 from loopscale.studies.held_out import HoldOut
 
 COSTS = (
@@ -394,7 +394,7 @@ def count_verdicts(*studies: StudyResults) -> Sentences:
         return Sentences(missing)
     laws = [law for study in studies if not study.missing for law in study_laws(study)[0]]
     predicted = [law for law in laws if law.predicted is not None]
-    words = [law.verdict.word for law in predicted if law.verdict]
+    words = [law.judgement.verdict for law in predicted if law.judgement]
     counts = ", ".join(
         f"{words.count(word)} {word}" for word in (*RATE_VERDICTS, NO_LAW, NOT_LEARNT) if word in words
     )

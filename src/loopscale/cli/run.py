@@ -198,7 +198,7 @@ def _show(summary: "loopscale.RunSummary", report: Path | None, place: StorePlac
         say_folded(sentence)
     listed = len(findings.claims) if len(findings.claims) <= CLAIM_LINES else CLAIM_LINES - 1
     for claim in findings.claims[:listed]:
-        say_folded(f"{claim.verdict}: {claim.statement}; {_ratio(claim)}{_decided(claim)}")
+        say_folded(f"{claim.verdict_in_words}: {claim.statement}; {_ratio(claim)}{_decided(claim)}")
     if others := findings.claims[listed:]:
         say_folded(f"{plural(len(others), 'more claim')}: {count_words(others)}")
     ended = {"trials": summary.outcomes, "baselines": summary.baselines}

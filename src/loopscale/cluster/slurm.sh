@@ -19,9 +19,9 @@ quit() {  # argument: exit code; removes the job's processes, its worker jobs, i
   trap '' INT TERM USR1 USR2
   if [ -n "$tender" ]; then kill -KILL -- "-$tender" 2> /dev/null; fi
   if [ "$mode" = elastic ]; then end_worker_jobs; fi
-  for pid in ${workers[@]+"${workers[@]}"} $head; do kill -TERM "$pid" 2> /dev/null; done
+  for pid in ${workers[@]+"${workers[@]}"} $head; do kill -TERM -- "-$pid" 2> /dev/null; done
   for pid in ${workers[@]+"${workers[@]}"} $head; do
-    for _ in {1..100}; do kill -0 "$pid" 2> /dev/null || break; sleep 0.1; done
+    for _ in {1..100}; do kill -0 -- "-$pid" 2> /dev/null || break; sleep 0.1; done
     kill -KILL -- "-$pid" 2> /dev/null
   done
   timeout 30 srun --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 \
@@ -42,6 +42,17 @@ finish() {  # wait for the driver, also through signals
   until wait "$driver"; code=$?; ! kill -0 "$driver" 2> /dev/null; do :; done
   wait "$driver"; code=$?
   driver=''
+}
+
+start_ray() {  # arguments: log file, command; Ray gives a host 30 s to join, so a slow host tries three times
+  local log=$1 result
+  shift
+  for _ in 1 2 3; do
+    "$@" > "$log" 2>&1 < /dev/null
+    result=$?
+    grep -q 'timed out during startup' "$log" || break
+  done
+  return "$result"
 }
 
 end_worker_jobs() {  # running worker jobs leave Ray by themselves, and waiting ones are removed
@@ -129,9 +140,10 @@ on_head=("${size[@]}")
 [ "$mode" = gang ] || on_head=(--num-cpus=0 --num-gpus=0)
 
 say "job $job on ${hosts[*]}; Ray at $ip:$port"
-${here[@]+"${here[@]}"} "${ray[@]}" "${on_head[@]}" --head "--node-ip-address=$ip" "--port=$port" \
+start_ray "$run/ray-${hosts[0]}.log" \
+  ${here[@]+"${here[@]}"} "${ray[@]}" "${on_head[@]}" --head "--node-ip-address=$ip" "--port=$port" \
   "--ray-client-server-port=$((port + 10000))" "--node-name=${hosts[0]}" --include-dashboard=false \
-  "--temp-dir=$temporary" > "$run/ray-${hosts[0]}.log" 2>&1 &
+  "--temp-dir=$temporary" &
 head=$!
 for _ in {1..240}; do
   (exec 3<> "/dev/tcp/$ip/$port") 2> /dev/null && break
@@ -140,9 +152,10 @@ for _ in {1..240}; do
   sleep 0.5
 done
 for host in ${hosts[@]+"${hosts[@]:1}"}; do  # one step per host, so that the loss of a host ends no other step
-  srun --no-kill --nodes=1 --ntasks=1 "--nodelist=$host" "--cpus-per-task=$cpus" ${mem:+"--mem=$mem"} \
+  start_ray "$run/ray-$host.log" \
+    srun --no-kill --nodes=1 --ntasks=1 "--nodelist=$host" "--cpus-per-task=$cpus" ${mem:+"--mem=$mem"} \
     ${gres:+"--gpus-per-node=$gres"} ${step[@]+"${step[@]}"} ${there[@]+"${there[@]}"} \
-    "${ray[@]}" "${size[@]}" "--address=$ip:$port" "--node-name=$host" > "$run/ray-$host.log" 2>&1 < /dev/null &
+    "${ray[@]}" "${size[@]}" "--address=$ip:$port" "--node-name=$host" &
   workers+=($!)
 done
 

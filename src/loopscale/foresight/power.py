@@ -27,7 +27,7 @@ from loopscale.questions.axes.base import LawAxis, axis_of
 from loopscale.questions.claim import ClaimSpec, SolverSide
 from loopscale.questions.law import LawSpec
 from loopscale.stats.contrasts import half_widths
-from loopscale.stats.fitting import EFFICIENCY, LEAST_VALUES, Fit, clean
+from loopscale.stats.fitting import EFFICIENCY, Fit, clean
 from loopscale.stats.forms.base import Form, variants
 from loopscale.stats.looks import LookSchedule
 from loopscale.stats.milestones import is_milestone
@@ -42,6 +42,7 @@ from loopscale.stats.power import (
     law_power,
     percent,
 )
+from loopscale.stats.verdict_rule import LEAST_VALUES
 from loopscale.studies.axes import cells_along, varied_along
 from loopscale.studies.cells import Cell
 from loopscale.studies.held_out import setting_of_cell

@@ -384,7 +384,7 @@ def _decisions(parent: Run | None) -> list[dict[str, Any]]:
             "question": visible(decision.text),
             "look": decision.seeds,
             "estimate": rounded(decision.estimate),
-            "word": decision.word,
+            "word": decision.verdict,
             "end": decision.end,
         }
         for decision in reversed(found)

@@ -5,7 +5,7 @@ A claim may also say that both have the same error.
 A claim has four files. This file has its text and its words. `claim_evidence` compares its two sides, `claim_verdict`
 judges all claims of a file as one family, and `analysis.answers.claims` makes the answer that reports print.
 
-A claim is a judgement, not a setting. A claim that is added, changed or removed changes no trial, no cell and no key.
+A claim is a question, not a setting. A claim that is added, changed or removed changes no trial, no cell and no key.
 The claims of a file are one family: each verdict is corrected for their number.
 """
 
@@ -22,12 +22,12 @@ from loopscale.notation.files import read_study
 from loopscale.notation.mistakes import Mistakes, one_of, quoted
 from loopscale.notation.shares import NUMBER_OR_PERCENT, share_of
 from loopscale.questions.measures import CURVE_MEASURES, RegretLevel
-from loopscale.stats.learning_chances import LearningJudgement
+from loopscale.stats.learning_chances import LearningVerdict
 from loopscale.stats.milestones import KINDS, Milestone, Unit, check_regret, measure_of
-from loopscale.stats.verdict_rule import Judgement, VerdictRule
+from loopscale.stats.verdict_rule import DifferenceVerdict, VerdictRule
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
-Word = Literal[
+ClaimVerdict = Literal[
     "holds",
     "does not hold",
     "level",
@@ -38,27 +38,33 @@ Word = Literal[
     "not run",
 ]
 """The verdict on a claim. `learns ..` is a verdict on the first side, if the runs that have learnt decide nothing."""
-WORDS: tuple[Word, ...] = get_args(Word)
-VERDICTS: dict[Judgement, Word] = {
+CLAIM_VERDICTS: tuple[ClaimVerdict, ...] = get_args(ClaimVerdict)
+VERDICTS_OF_RATIO: dict[DifferenceVerdict, ClaimVerdict] = {
     "less": "holds",
     "more": "does not hold",
     "level": "level",
     "undecided": "undecided",
 }
-"""The verdict on a claim of less, by the judgement of the ratio of its first side to its second side."""
-VERDICTS_OF_EQUALITY: dict[Judgement, Word] = {
+"""The verdict on a claim of less, by the verdict on the ratio of its first side to its second side."""
+VERDICTS_OF_EQUALITY: dict[DifferenceVerdict, ClaimVerdict] = {
     "less": "does not hold",
     "more": "does not hold",
     "level": "holds",
     "undecided": "undecided",
 }
 """The verdict on a claim of equality."""
-VERDICTS_OF_LEARNING: dict[LearningJudgement, Word] = {
+VERDICTS_OF_LEARNING: dict[LearningVerdict, ClaimVerdict] = {
     "more": "learns more often",
     "less": "learns less often",
 }
 """The verdict on the first side of a claim that learnt runs leave open."""
-FINAL_WORDS: tuple[Word, ...] = ("holds", "does not hold", "level", "learns more often", "learns less often")
+FINAL_VERDICTS: tuple[ClaimVerdict, ...] = (
+    "holds",
+    "does not hold",
+    "level",
+    "learns more often",
+    "learns less often",
+)
 """The verdicts that end a claim."""
 MARGIN = 0.05
 """The margin of equivalence of a claim that names none."""
@@ -245,19 +251,21 @@ class ClaimSpec(Config):
             return VerdictRule.difference(self.margin)
         return VerdictRule.equality(self.level)
 
-    def word(self, judgement: Judgement | None, learning: LearningJudgement = "undecided") -> Word:
+    def verdict(
+        self, of_ratio: DifferenceVerdict | None, of_learning: LearningVerdict = "undecided"
+    ) -> ClaimVerdict:
         """The verdict on the claim.
 
         Parameters
         ----------
-        judgement
-            Of the ratio among learnt runs; None if too few runs have learnt for a ratio with an interval.
-        learning
+        of_ratio
+            The verdict on the ratio among learnt runs; None if too few runs have learnt for a ratio with an interval.
+        of_learning
             Whether the first side learns more often.
         """
-        of_ratio = VERDICTS if self.level is None else VERDICTS_OF_EQUALITY
-        word: Word = "not learnt" if judgement is None else of_ratio[judgement]
-        return word if word in FINAL_WORDS else VERDICTS_OF_LEARNING.get(learning, word)
+        verdicts = VERDICTS_OF_RATIO if self.level is None else VERDICTS_OF_EQUALITY
+        verdict: ClaimVerdict = "not learnt" if of_ratio is None else verdicts[of_ratio]
+        return verdict if verdict in FINAL_VERDICTS else VERDICTS_OF_LEARNING.get(of_learning, verdict)
 
     @property
     def gated(self) -> bool:

@@ -1,7 +1,7 @@
 """Decisions of `until: decided` as records: tags of a study's parent run, written before the ordered replicates start.
 
-A tag holds one look at one claim or law: the data of the look, the word, and the ordered replicates. A later look adds
-tags and replaces none.
+A tag holds one look at one claim or law: the data of the look, the verdict, and the ordered replicates. A later look
+adds tags and replaces none.
 """
 
 import json
@@ -50,7 +50,7 @@ class Decision:
     """The p-value of a claim over all looks, without correction. NaN for a law."""
     adjusted_p: float
     """The same p-value, corrected for the number of claims."""
-    word: str
+    verdict: str
     """The verdict of the look, corrected for the number of claims."""
     chance: float
     """The chance of a verdict at the last look; NaN if the chance is unknown."""
@@ -133,10 +133,8 @@ def recorded_decisions(tags: Mapping[str, str]) -> tuple[Decision, ...]:
             counts = {name: int(content[name]) for name in COUNTS} | {
                 "steps_factor": int(content.get("steps_factor", 1))
             }
-            words = {
-                name: str(content[name]) for name in ("question", "kind", "text", "word", "step", "family")
-            }
-            words["learnt"] = str(content.get("learnt", ""))
+            words = {name: str(content[name]) for name in ("question", "kind", "text", "step", "family")}
+            words |= {"verdict": str(content[VERDICT_KEY]), "learnt": str(content.get("learnt", ""))}
             found.append(Decision(**words, **numbers, **counts, cells=tuple(map(str, content["cells"]))))  # pyright: ignore[reportArgumentType]: texts stand for literals
         except DAMAGE:
             continue
@@ -173,9 +171,11 @@ def order_words(decisions: Sequence[Decision], replicates: int) -> str:
         runs = sum(max(0, count - first) for (each, _), count in ordered.items() if each == factor)
         step = "train" if factor == 1 else "longer"
         asking = [each for each in decisions if each.next_factor == factor and each.step in ("train", step)]
-        words = {each.question: each.word for each in reversed(asking)}  # the word of the first order
-        unlearnt = sum(word == "not learnt" for word in words.values())
-        open_ones, few = _questions(len(words) - unlearnt, "open "), _questions(unlearnt)
+        verdicts = {
+            each.question: each.verdict for each in reversed(asking)
+        }  # the verdict of the first order
+        unlearnt = sum(verdict == "not learnt" for verdict in verdicts.values())
+        open_ones, few = _questions(len(verdicts) - unlearnt, "open "), _questions(unlearnt)
         named = " and ".join(filter(None, (open_ones, few and f"{few} with too few learnt runs")))
         kind = "replicates" if factor == 1 else f"trainings of {factor} times the steps"
         if runs:
@@ -211,12 +211,15 @@ def answering_factors(
 
 
 NUMBERS = ("estimate", "low", "high", "p", "adjusted_p", "chance", "needed")
+VERDICT_KEY = "word"
+"""The key of the verdict in the tags of a store."""
 COUNTS = ("seeds", "runs", "replicates", "ordered", "at")
 
 
 def _plain(decision: Decision) -> dict[str, Any]:
     """The decision as JSON. JSON has neither NaN nor infinity, so both become texts, and `float` reads these texts."""
     content = asdict(decision)
+    content[VERDICT_KEY] = content.pop("verdict")
     numbers = {name: content[name] for name in NUMBERS}
     rounded = {
         name: float(f"{number:.{DIGITS}g}") if math.isfinite(number) else str(number)

@@ -38,7 +38,7 @@ import numpy as np
 import scipy  # pyright: ignore[reportMissingTypeStubs]: scipy has no stubs; it loads submodules at the first use
 from numpy.typing import NDArray
 
-from loopscale.stats.verdict_rule import DIFFERENCE, Array, Judgement, VerdictRule, Words
+from loopscale.stats.verdict_rule import DIFFERENCE, Array, DifferenceVerdict, VerdictRule, Verdicts
 
 LEVEL = 0.95
 """The level of all intervals: the share that covers the truth."""
@@ -165,7 +165,7 @@ class Contrast:
         """
         return float(p_values(self.difference, self.error, self.error_freedom, rule))
 
-    def verdict(self, rule: VerdictRule = DIFFERENCE, alpha: float = ALPHA) -> Judgement:
+    def verdict(self, rule: VerdictRule = DIFFERENCE, alpha: float = ALPHA) -> DifferenceVerdict:
         """The verdict of the interval of level 1 - alpha."""
         return rule.judge(*self.interval(1 - alpha))
 
@@ -240,7 +240,7 @@ class Contrasts:
         """The p-values of the verdicts."""
         return p_values(self.difference, self.error, self.freedom, rule)
 
-    def verdicts(self, rule: VerdictRule = DIFFERENCE, alpha: Array | float = ALPHA) -> Words:
+    def verdicts(self, rule: VerdictRule = DIFFERENCE, alpha: Array | float = ALPHA) -> Verdicts:
         """The verdicts of the intervals of level 1 - alpha."""
         half = self.half_width(alpha)
         return rule.judge_all(self.difference - half, self.difference + half)

@@ -15,13 +15,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, Literal, cast, get_args
+from typing import Any, cast
 
 import numpy as np
 
 from loopscale.stats.contrasts import ALPHA, Array, PooledVariance, pool, student
 from loopscale.stats.forms.base import Form, variants
-from loopscale.stats.verdict_rule import Words
 
 CLOSE = 2.0
 """AICc does not tell forms apart that differ by less."""
@@ -44,26 +43,6 @@ LOSS_PER_VARIANCE = 0.865
 REACH = np.concatenate([np.linspace(0.1, 1.6, 16), np.geomspace(1.8, 40, 14)])
 """Distances at which the profile is computed, in half widths of the symmetric interval."""
 LEAST_LOSS = 1e-16
-LEAST_VALUES = 4
-"""Fewer values on the axis decide nothing."""
-RateVerdict = Literal["agrees", "faster", "slower", "undecided"]
-RATE_VERDICTS: tuple[RateVerdict, ...] = get_args(RateVerdict)
-
-
-def judge_rates(low: Array, high: Array, predicted: float, margin: float) -> Words:
-    """The verdicts of many intervals of a rate.
-
-    Parameters
-    ----------
-    low, high
-        The ends of the intervals.
-    predicted
-        The rate of the theory.
-    margin
-        The tolerance. A rate agrees if the whole interval lies within `margin` of the predicted rate.
-    """
-    agrees = (predicted - margin <= low) & (high <= predicted + margin)
-    return np.select([agrees, low > predicted, high < predicted], RATE_VERDICTS[:3], RATE_VERDICTS[3])
 
 
 def huber(residual: Array, threshold: float) -> Array:
@@ -541,13 +520,3 @@ def rate_of_course(form: str, x: tuple[float, ...], course: tuple[float, ...]) -
 def margin_of(form: str, predicted: float) -> float:
     """How far a rate of this form may be from the predicted rate and still agree."""
     return Form.choices()[form].margin(predicted)
-
-
-def judge_rate(
-    low: float | None, high: float | None, predicted: float, form: str, values: int
-) -> RateVerdict:
-    """The verdict of an interval of a rate. Fewer than `LEAST_VALUES` values on the axis decide nothing."""
-    if values < LEAST_VALUES or low is None or high is None:
-        return "undecided"
-    word = judge_rates(np.asarray(low), np.asarray(high), predicted, margin_of(form, predicted))
-    return cast(RateVerdict, str(word))

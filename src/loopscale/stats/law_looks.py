@@ -14,9 +14,9 @@ from functools import lru_cache
 import numpy as np
 
 from loopscale.stats.contrasts import ALPHA, Array, student
-from loopscale.stats.fitting import FormFit, RateVerdict, best_form, judge_rate, margin_of
+from loopscale.stats.fitting import FormFit, best_form, margin_of
 from loopscale.stats.looks import LookSchedule
-from loopscale.stats.verdict_rule import VerdictRule
+from loopscale.stats.verdict_rule import RateVerdict, VerdictRule, judge_rate
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,10 @@ class LawLooks:
         for fit, predicted, level in zip(
             self.fits, self.predicted, self.schedule.alphas(alpha).tolist(), strict=False
         ):
-            word = judge_rate(*fit.interval(level), predicted, fit.form, fit.values)
-            if word != "undecided":
-                return word
+            margin = margin_of(fit.form, predicted)
+            verdict = judge_rate(*fit.interval(level), predicted, margin, fit.values)
+            if verdict != "undecided":
+                return verdict
         return "undecided"
 
     def chance(self, alpha: float = ALPHA) -> float:

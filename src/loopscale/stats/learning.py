@@ -226,7 +226,7 @@ def _line(x: Array, y: Array) -> tuple[float, float]:
     return slope, float(np.square(y - y.mean() - slope * centred).sum())
 
 
-Word = Literal["no floor", "no room", "not learnt", "falling", "over", "unclear"]
+Stage = Literal["no floor", "no room", "not learnt", "falling", "over", "unclear"]
 
 
 @dataclass(frozen=True)
@@ -260,7 +260,7 @@ class LearningState:
     """None if the training has too few reports. Under a cosine schedule the trend describes this schedule alone."""
 
     @property
-    def word(self) -> Word:
+    def stage(self) -> Stage:
         if self.emergence is None:
             return "no room" if self.floor_known else "no floor"
         if not self.emergence.emerged:
@@ -282,7 +282,7 @@ class Learnt:
     @classmethod
     def count(cls, states: Iterable[LearningState | None]) -> "Learnt":
         judged = [state for state in states if state is not None and state.emergence is not None]
-        words = [state.word for state in judged]
+        words = [state.stage for state in judged]
         emerged = len(words) - words.count("not learnt")
         return cls(emerged, len(words), words.count("falling"), words.count("over"))
 

@@ -23,7 +23,7 @@ from loopscale.stats.contrasts import ALPHA, Array
 from loopscale.stats.looks import LookSchedule
 from loopscale.stats.multiplicity import holm
 
-LearningJudgement = Literal["more", "less", "undecided"]
+LearningVerdict = Literal["more", "less", "undecided"]
 """The first group learns more often, or less often."""
 PRIOR_COUNT = 0.5
 """Learnt runs, and other runs, that the forecast adds to the counts of each group: the prior of Jeffreys."""
@@ -57,7 +57,7 @@ class LearningLooks:
         """The p-value of all looks so far."""
         return float(self.schedule.p(np.array(self._p_values)))
 
-    def judge(self, alpha: float = ALPHA) -> LearningJudgement:
+    def judge(self, alpha: float = ALPHA) -> LearningVerdict:
         """The first verdict. Later looks do not withdraw a verdict."""
         levels = self.schedule.alphas(alpha)
         for look, p in enumerate(self._p_values):
@@ -134,7 +134,7 @@ def looks_at_learning(first: Array, second: Array, schedule: LookSchedule | None
 
 def judge_learning(
     evidence: Sequence[LearningLooks | None], alpha: float = ALPHA
-) -> tuple[LearningJudgement, ...]:
+) -> tuple[LearningVerdict, ...]:
     """The verdicts of all questions of a study about chances to learn, as one family.
 
     Parameters

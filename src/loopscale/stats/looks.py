@@ -37,7 +37,7 @@ from loopscale.stats.contrasts import (
     contrast_with_value,
     half_widths,
 )
-from loopscale.stats.verdict_rule import DIFFERENCE, Judgement, VerdictRule, normal
+from loopscale.stats.verdict_rule import DIFFERENCE, DifferenceVerdict, VerdictRule, normal
 
 Mask = NDArray[np.bool_]
 NODES, WEIGHTS = (np.asarray(part, dtype=np.float64) for part in np.polynomial.legendre.leggauss(80))
@@ -174,7 +174,7 @@ class ClaimLooks:
         """The p-value of all looks so far."""
         return float(self.schedule.p(np.array([one.p(rule) for one in self.contrasts])))
 
-    def verdict(self, rule: VerdictRule = DIFFERENCE, alpha: float = ALPHA) -> Judgement:
+    def verdict(self, rule: VerdictRule = DIFFERENCE, alpha: float = ALPHA) -> DifferenceVerdict:
         """The first verdict that is not undecided. Later looks do not withdraw a verdict."""
         for one, level in zip(self.contrasts, self.schedule.alphas(alpha), strict=False):
             word = one.verdict(rule, float(level))

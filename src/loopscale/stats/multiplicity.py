@@ -24,7 +24,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from loopscale.stats.contrasts import ALPHA, Array
-from loopscale.stats.verdict_rule import DIFFERENCE, Judgement, VerdictRule
+from loopscale.stats.verdict_rule import DIFFERENCE, DifferenceVerdict, VerdictRule
 
 
 @runtime_checkable
@@ -39,26 +39,26 @@ class Evidence(Protocol):
         """The smallest alpha at which `verdict` is not undecided."""
         ...
 
-    def verdict(self, rule: VerdictRule = DIFFERENCE, alpha: float = ALPHA) -> Judgement:
+    def verdict(self, rule: VerdictRule = DIFFERENCE, alpha: float = ALPHA) -> DifferenceVerdict:
         """The verdict with a chance alpha to be false."""
         ...
 
 
 @dataclass(frozen=True)
 class AdjustedJudgement:
-    """The judgement of one comparison of a family, with the correction and without."""
+    """The verdict on one comparison of a family, with the correction and without."""
 
     low: float
     """The lower end of the 95 % interval of the difference of log errors, without correction; NaN without data."""
     high: float
     """The upper end of this interval."""
-    alone: Judgement
+    alone: DifferenceVerdict
     """The verdict of this interval."""
     p: float
     """The p-value without correction."""
     adjusted_p: float
     """The p-value with the correction."""
-    verdict: Judgement
+    verdict: DifferenceVerdict
     """The verdict with the correction."""
 
 

@@ -5,8 +5,9 @@ The functions that judge a real study judge simulated studies here:
 - A claim: `contrasts.half_pooled` and `Contrasts.verdicts`. Only the mean and the variances are drawn, whose
   distributions are known (normal, chi-square). This takes milliseconds. If some runs do not learn, the number of seeds
   with a difference is beta-binomial, because the chance to learn itself is not known exactly.
-- A law of two parameters: `fitting.judge_rates` on the interval of a straight line, with the noise of the replicates.
-- A law along a curve: `fitting.judge_rates` on Student's interval of the mean rate, because each run has a rate.
+- A law of two parameters: `verdict_rule.judge_rates` on the interval of a straight line, with the noise of the
+  replicates.
+- A law along a curve: `verdict_rule.judge_rates` on Student's interval of the mean rate, because each run has a rate.
 - Any other law: `simulate_law` draws studies and hands the runs to the caller's judge, which fits forms and floors.
 """
 
@@ -29,10 +30,18 @@ from loopscale.stats.contrasts import (
     pool,
     prior_of_mean,
 )
-from loopscale.stats.fitting import EFFICIENCY, LEAST_VALUES, RATE_VERDICTS, judge_rates
+from loopscale.stats.fitting import EFFICIENCY
 from loopscale.stats.forms.base import Form, variants
 from loopscale.stats.looks import LookSchedule
-from loopscale.stats.verdict_rule import DIFFERENCE, JUDGEMENTS, VerdictRule, Words
+from loopscale.stats.verdict_rule import (
+    DIFFERENCE,
+    DIFFERENCE_VERDICTS,
+    LEAST_VALUES,
+    RATE_VERDICTS,
+    VerdictRule,
+    Verdicts,
+    judge_rates,
+)
 
 POWER = 0.8
 """The wanted chance of a verdict."""
@@ -150,12 +159,12 @@ class PlannedClaim:
         rng = np.random.default_rng(seed)
         if self.looks:
             return self._chances_at_looks(rng, self.looks, draws)
-        found = _always_undecided(JUDGEMENTS)
+        found = _always_undecided(DIFFERENCE_VERDICTS)
         for seeds, chance in enumerate(learnt_seeds(self.replicates, *self.learn).tolist()):
             if seeds < 2 or chance < UNLIKELY:
                 continue
             words = self._drawn(rng, draws, seeds).verdicts(self.rule, ALPHA / self.claims)
-            for word, share in _shares(words, JUDGEMENTS).items():
+            for word, share in _shares(words, DIFFERENCE_VERDICTS).items():
                 found[word] += chance * (share - (word == "undecided"))
         return found
 
@@ -209,7 +218,7 @@ class PlannedClaim:
             share = there / seeds
             futile = schedule.chance(mean, variance / share, look, self.rule, alpha) < schedule.futile
             ended |= now | (futile & (counts >= 2))
-        return _shares(words, JUDGEMENTS)
+        return _shares(words, DIFFERENCE_VERDICTS)
 
     def _drawn(self, rng: np.random.Generator, draws: int, seeds: int) -> Contrasts:
         """Contrasts over some seeds, from the distributions of mean and variances."""
@@ -469,5 +478,5 @@ def _rate_shares(form: Form, rates: Array, half: Array, predicted: float) -> dic
     return _shares(verdicts, RATE_VERDICTS)
 
 
-def _shares(verdicts: Words, words: tuple[str, ...]) -> dict[str, float]:
+def _shares(verdicts: Verdicts, words: tuple[str, ...]) -> dict[str, float]:
     return {word: float(np.count_nonzero(verdicts == word) / verdicts.size) for word in words}

@@ -1,8 +1,11 @@
-"""The rule that turns an interval of a difference into a verdict: less, more, level or undecided.
+"""The rules that turn an interval into a verdict.
 
-Two questions have different rules. The question "has the first less?" has an answer as soon as the interval leaves out
-0. The question "are both alike?" has the answer no only if the whole interval lies outside of the margin of
-equivalence. A small real difference is no evidence against equality.
+A difference is less, more, level or undecided. The rate of a law agrees with a theory, is faster or slower than the
+theory, or is undecided.
+
+Two questions about a difference have different rules. The question "has the first less?" has an answer as soon as the
+interval leaves out 0. The question "are both alike?" has the answer no only if the whole interval lies outside of the
+margin of equivalence. A small real difference is no evidence against equality.
 """
 
 import math
@@ -14,10 +17,14 @@ import scipy  # pyright: ignore[reportMissingTypeStubs]: scipy has no stubs; it 
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
-Words = NDArray[Any]
+Verdicts = NDArray[Any]
 """An array of verdicts."""
-Judgement = Literal["less", "more", "level", "undecided"]
-JUDGEMENTS: tuple[Judgement, ...] = get_args(Judgement)
+DifferenceVerdict = Literal["less", "more", "level", "undecided"]
+DIFFERENCE_VERDICTS: tuple[DifferenceVerdict, ...] = get_args(DifferenceVerdict)
+LEAST_VALUES = 4
+"""A law with fewer values on its axis has no verdict."""
+RateVerdict = Literal["agrees", "faster", "slower", "undecided"]
+RATE_VERDICTS: tuple[RateVerdict, ...] = get_args(RateVerdict)
 
 
 @dataclass(frozen=True)
@@ -40,11 +47,11 @@ class VerdictRule:
         """The rule of the question whether both sides are level, within ratios from 1/(1 + margin) to 1 + margin."""
         return cls(math.log1p(margin), math.log1p(margin))
 
-    def judge(self, low: float, high: float) -> Judgement:
+    def judge(self, low: float, high: float) -> DifferenceVerdict:
         """The verdict of the interval from low to high."""
-        return cast(Judgement, str(self.judge_all(np.asarray(low), np.asarray(high))))
+        return cast(DifferenceVerdict, str(self.judge_all(np.asarray(low), np.asarray(high))))
 
-    def judge_all(self, low: Array, high: Array) -> Words:
+    def judge_all(self, low: Array, high: Array) -> Verdicts:
         """The verdicts of many intervals."""
         room = self.room or 0.0
         within = (-room < low) & (high < room)
@@ -83,3 +90,31 @@ DIFFERENCE = VerdictRule()
 
 def normal(z: Array | float) -> Array:
     return np.asarray(scipy.special.ndtr(z))
+
+
+def judge_rates(low: Array, high: Array, predicted: float, margin: float) -> Verdicts:
+    """The verdicts of many intervals of a rate.
+
+    Parameters
+    ----------
+    low, high
+        The ends of the intervals.
+    predicted
+        The rate of the theory.
+    margin
+        The tolerance. A rate agrees if the whole interval lies within `margin` of the predicted rate.
+    """
+    agrees = (predicted - margin <= low) & (high <= predicted + margin)
+    return np.select([agrees, low > predicted, high < predicted], RATE_VERDICTS[:3], RATE_VERDICTS[3])
+
+
+def judge_rate(
+    low: float | None, high: float | None, predicted: float, margin: float, values: int
+) -> RateVerdict:
+    """The verdict of one interval of a rate, see `judge_rates`.
+
+    Undecided without an interval, and if the axis has fewer than `LEAST_VALUES` values.
+    """
+    if values < LEAST_VALUES or low is None or high is None:
+        return "undecided"
+    return cast(RateVerdict, str(judge_rates(np.asarray(low), np.asarray(high), predicted, margin)))

@@ -16,10 +16,11 @@ from typing import Any
 from loopscale.questions.axes.base import axis_of
 from loopscale.questions.runs import CellOfRuns
 from loopscale.questions.until import in_reserve, question_hash
-from loopscale.stats.fitting import LEAST_VALUES, rate_of_course
+from loopscale.stats.fitting import rate_of_course
 from loopscale.stats.law_looks import LawLooks, law_looks
 from loopscale.stats.looks import LookSchedule
 from loopscale.stats.milestones import is_milestone, measure_of
+from loopscale.stats.verdict_rule import LEAST_VALUES
 from loopscale.studies.axes import AnyCell, HasValues, cells_along, varied_along
 from loopscale.studies.held_out import place_of_cell, tests_of_law
 from loopscale.theory.prediction import predict

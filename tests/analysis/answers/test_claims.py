@@ -72,11 +72,11 @@ def with_newton(planted: Planted) -> Planted:
 def test_a_claim_with_the_planted_order_holds_and_the_reverse_claim_does_not():
     records = comparison(noise=0.03).results
     holds = judged(records, kind("algoformer"), kind("looped"))
-    assert holds.word == "holds"
+    assert holds.verdict == "holds"
     low, high = interval(holds)
     assert low < 0.12 / 0.2 < high
     reverse = judged(records, kind("looped"), kind("algoformer"), text="looped is better")
-    assert reverse.word == "does not hold"
+    assert reverse.verdict == "does not hold"
     assert ratio(reverse) == pytest.approx(1 / ratio(holds))
     assert reverse.sentence.startswith(
         "looped has less error than AlgoFormer: does not hold (“looped is better”). The ratio is 1.6"
@@ -92,7 +92,7 @@ def test_a_claim_may_be_about_another_measure_than_the_error():
     )  # planted as half of the error
     halved = replace(records, trials=records.trials.assign(share=records.trials["error"].pow(2)))
     assert ratio(judged(halved, *sides, of="share")) == pytest.approx(ratio(last) ** 2, rel=1e-6)
-    assert judged(records, *sides, of="ari").word == "not run"
+    assert judged(records, *sides, of="ari").verdict == "not run"
 
 
 @pytest.mark.parametrize(("lowest", "runs"), [(0.0, (0, 1, 2)), (-1.0, (0, 1, 2)), (0.0, (1,)), (-1.0, (2,))])
@@ -108,7 +108,7 @@ def test_a_measure_without_a_logarithm_leaves_a_claim_undecided(
         trials = trials.assign(validate_ignorance=ignorance)
     records = replace(records, trials=trials.assign(share=share))
     found = judged(records, kind("algoformer"), kind("looped"), of="share")
-    assert (found.word, found.sides.contrast) == ("undecided", None)
+    assert (found.verdict, found.sides.contrast) == ("undecided", None)
     assert found.sides.among_learnt is on_plateau
     reason = "a run has a value of 0 or below, which has no logarithm"
     assert found.ratio_in_words == f"no ratio: {reason}"
@@ -123,13 +123,13 @@ def test_runs_below_zero_do_not_leave_the_verdict_to_the_other_runs():
     of_a = records.trials["model.kind"].eq("a")
     gain = records.trials["error"].mask(of_a, 0.2).mask(of_a & records.trials["number"].lt(2), -1.0)
     found = judged(replace(records, trials=records.trials.assign(gain=gain)), kind("a"), kind("b"), of="gain")
-    assert (found.word, found.sides.no_logarithm) == ("undecided", True)
+    assert (found.verdict, found.sides.no_logarithm) == ("undecided", True)
 
 
 def test_an_undecided_claim_names_the_deciding_replicates_and_their_cost():
     planted = planted_cells(3, 0.1, a=0.1, b=0.105)
     open_claim = judged(planted.results, kind("a"), kind("b"))
-    assert open_claim.word == "undecided"
+    assert open_claim.verdict == "undecided"
     needed, low = open_claim.replicates, interval(open_claim)[0]
     assert needed is not None
     half, gap = np.log(ratio(open_claim) / low), abs(np.log(ratio(open_claim)))
@@ -148,7 +148,7 @@ def test_an_undecided_claim_names_the_deciding_replicates_and_their_cost():
 def test_a_single_replicate_gives_no_interval():
     planted = with_newton(planted_cells(0, 0.05, runs=1, a=0.1, b=0.2))
     single = judged(planted.results, kind("a"), kind("b"))
-    assert (single.word, single.interval) == ("undecided", None)
+    assert (single.verdict, single.interval) == ("undecided", None)
     assert single.sentence.endswith("(no interval: fewer than two replicates).")
     assert claims_table([single])["decided by"].isna().all(), "two replicates might not decide the claim"
     beside = judged(planted.results, kind("a"), {"solver": "newton"})
@@ -160,7 +160,7 @@ def test_equal_cells_get_a_verdict_in_one_study_of_twenty():
     wrong = 0
     for seed in range(100):
         planted = planted_cells(seed, 0.1, a=0.2, b=0.2)
-        wrong += judged(planted.results, kind("a"), kind("b")).word != "undecided"
+        wrong += judged(planted.results, kind("a"), kind("b")).verdict != "undecided"
     assert 1 <= wrong <= 12  # 5 are expected; more or fewer have a probability below 0.01
 
 
@@ -173,7 +173,7 @@ def test_all_pairs_of_equal_cells_rarely_get_any_verdict():
     for seed in range(60):
         found = judged_claims(planted_cells(seed, 0.1, **dict.fromkeys(names, 0.2)).results, specs)
         alone += any(one.alone != "undecided" for one in found)
-        family += any(one.word != "undecided" for one in found)
+        family += any(one.verdict != "undecided" for one in found)
     assert alone >= 15  # a third of such studies have a false verdict without correction
     assert family <= 6  # at most 3 are expected
 
@@ -183,9 +183,9 @@ def test_a_claim_says_that_the_correction_leaves_the_claim_open():
     first = claim(kind("a"), kind("b"), text="a is better than b")
     rest = [claim(kind("a"), kind("c"), text=f"claim {n}") for n in range(9)]
     (single,) = judged_claims(planted.results, [first])
-    assert (single.word, single.alone) == ("holds", "holds")
+    assert (single.verdict, single.alone) == ("holds", "holds")
     family = judged_claims(planted.results, [first, *rest])
-    assert (family[0].word, family[0].alone) == ("undecided", "holds")
+    assert (family[0].verdict, family[0].alone) == ("undecided", "holds")
     assert family[0].interval == single.interval
     assert "Alone the claim would be decided, but not as one of 10 claims." in family[0].sentence
     assert "Verdicts are corrected for 10 claims." in claim_notes(family)
@@ -196,7 +196,7 @@ def test_a_claim_says_that_the_correction_leaves_the_claim_open():
 def test_a_claim_of_equality_holds_within_its_level_and_not_beyond():
     records = comparison(noise=0.03).results
     sides = kind("algoformer"), kind("looped")  # their ratio is .6
-    words = [judged(records, *sides, level=level).word for level in ("100 %", 0.67, 0.2)]
+    words = [judged(records, *sides, level=level).verdict for level in ("100 %", 0.67, 0.2)]
     assert words == ["holds", "undecided", "does not hold"]
     level = judged(records, *sides, level="100 %", text="both are alike")
     assert level.sentence.startswith(
@@ -206,11 +206,11 @@ def test_a_claim_of_equality_holds_within_its_level_and_not_beyond():
 
 def test_cells_within_the_margin_are_level():
     records = planted_cells(1, 0.002, a=0.2, b=0.202).results
-    assert judged(records, kind("a"), kind("b")).word == "holds"
+    assert judged(records, kind("a"), kind("b")).verdict == "holds"
     level = judged(records, kind("a"), kind("b"), margin=0.05)
-    assert level.word == "level"
+    assert level.verdict == "level"
     assert level.replicates is None
-    assert judged(records, kind("a"), kind("b"), margin=0.005).word == "holds"
+    assert judged(records, kind("a"), kind("b"), margin=0.005).verdict == "holds"
 
 
 def test_an_effect_of_a_seed_on_all_cells_does_not_change_the_interval_of_a_ratio():
@@ -219,7 +219,7 @@ def test_an_effect_of_a_seed_on_all_cells_does_not_change_the_interval_of_a_rati
     late = alike.trials.assign(error=alike.trials["error"] * np.where(alike.trials["seed"] == 1, 2.0, 1.0))
     shifted = judged(replace(alike, trials=late), kind("a"), kind("b"))
     same = judged(alike, kind("a"), kind("b"))
-    assert shifted.word == "holds"
+    assert shifted.verdict == "holds"
     assert (ratio(shifted), *interval(shifted)) == pytest.approx((ratio(same), *interval(same)))
 
 
@@ -242,7 +242,7 @@ def test_a_claim_without_trials_is_not_run():
         (kind("looped"), {"solver": "newton"}),
     ):
         found = judged(planted.results, first, second, text="lstm is better")
-        assert found.word == "not run"
+        assert found.verdict == "not run"
         assert found.sentence == f"{found.spec.statement}: not run (“lstm is better”)."
 
 
@@ -251,7 +251,7 @@ def test_an_integer_and_an_equal_float_name_the_same_cell():
     for noise in (0.0, 0.5):
         planted.replicated(planted.cell(f"noise={noise:g}", **{"task.noise": noise}), 0.1 + noise / 5)
     for zero in (0, 0.0):
-        assert judged(planted.results, {"task.noise": zero}, {"task.noise": 0.5}).word == "holds"
+        assert judged(planted.results, {"task.noise": zero}, {"task.noise": 0.5}).verdict == "holds"
 
 
 def test_a_net_is_compared_with_an_algorithm_after_as_many_steps():
@@ -285,7 +285,7 @@ def test_a_net_is_compared_with_an_algorithm_at_the_last_query():
     solver_error = float(last[last["trial"].str.startswith("baseline")]["error"].iloc[0])
     found = judged(records, kind("looped", loop=6), {"solver": "newton"}, of="error_last")
     assert ratio(found) == pytest.approx(np.exp(np.log(net_errors).mean()) / solver_error)
-    assert found.word == "holds"
+    assert found.verdict == "holds"
 
 
 def test_beyond_the_trained_loops_the_interval_rests_on_the_replicates_that_ran_further():
@@ -298,7 +298,7 @@ def test_beyond_the_trained_loops_the_interval_rests_on_the_replicates_that_ran_
     logs = np.log(at[at.index.str.startswith("replicate-cell0")])
     half = 4.302653 * logs.std(ddof=1) / np.sqrt(3)  # Student's t of two degrees of freedom
     assert interval(found)[0] == pytest.approx(np.exp(logs.mean() - half) / at["baseline--0"], rel=1e-5)
-    assert found.word == "holds"
+    assert found.verdict == "holds"
 
 
 def test_with_unknown_noise_a_claim_names_no_number_of_replicates():
@@ -327,7 +327,7 @@ def test_errors_beyond_the_trained_loops_stay_grow_or_fall_as_planted():
     names = ("stays", "grows", "falls", "bursts")
     specs = [claim(kind(name, loop=30), kind(name), text=name, margin=0.25) for name in names]
     found = {one.text: one for one in judged_claims(planted.results, specs)}
-    words = {name: one.word for name, one in found.items()}
+    words = {name: one.verdict for name, one in found.items()}
     assert words == {"stays": "level", "grows": "does not hold", "falls": "holds", "bursts": "does not hold"}
     assert ratio(found["grows"]) == pytest.approx(np.exp(0.1 * 24), rel=0.02)
     assert found["grows"].sides.first == "grows after 30 loops"
@@ -353,7 +353,7 @@ def test_a_claim_compares_regrets_where_a_floor_is_known():
     (found,) = judged_claims(known, [spec])
     logs = np.log(known.trials.set_index("cell")["regret"])
     assert ratio(found) == pytest.approx(np.exp(logs["cell0"].mean() - logs["cell1"].mean()))
-    assert (found.word, found.sides.of, found.remarks) == ("holds", "regret", [])
+    assert (found.verdict, found.sides.of, found.remarks) == ("holds", "regret", [])
     below = known.trials.assign(regret=known.trials["regret"] - 0.11)  # a net below the floor has no regret
     (fallen,) = judged_claims(replace(known, trials=below), [spec])
     assert fallen.sides.of == "error"
@@ -372,7 +372,7 @@ def test_a_claim_names_a_construction_as_the_baselines_do():
     ]
     by_name, by_rate, other = judged_claims(descent, specs)
     assert ratio(by_name) == ratio(by_rate) == pytest.approx(0.83, abs=0.01)
-    assert other.word == "not run"
+    assert other.verdict == "not run"
 
 
 def test_without_a_floor_and_against_the_floor_itself_errors_are_compared():
@@ -403,7 +403,11 @@ def test_without_a_floor_and_against_the_floor_itself_errors_are_compared():
 def test_a_claim_on_runs_that_stand_on_the_plateau_is_not_learnt():
     chains = find_results("algoformer/reduced/figure2c", DATA / "figure2c")
     (found,) = judged_claims(chains, [ClaimSpec(text="a", first=kind("algoformer"), second=kind("looped"))])
-    assert (found.word, found.sides.ratio, found.learnt_in_words) == ("not learnt", None, "3 of 3 and 0 of 3")
+    assert (found.verdict, found.sides.ratio, found.learnt_in_words) == (
+        "not learnt",
+        None,
+        "3 of 3 and 0 of 3",
+    )
     assert found.remarks == [
         "Runs that have learnt: 3 of 3 and 0 of 3",
         "Too few runs have learnt at the same seeds to compare them",
@@ -435,7 +439,7 @@ def test_nets_that_were_trained_for_equal_flops_are_compared_at_the_end():
     records = planted_cells(1, 0.03, a=0.2, b=0.3).results
     equal = replace(records, trials=records.trials.assign(**{"training.flops": 1e12}))
     found = judged(equal, kind("a"), kind("b"), basis="flops")
-    assert (found.word, found.remarks) == ("holds", [])
+    assert (found.verdict, found.remarks) == ("holds", [])
     assert ratio(found) == ratio(judged(records, kind("a"), kind("b")))
 
 
@@ -493,9 +497,11 @@ def test_several_pairs_decide_what_single_pairs_leave_open():
     words = {"over": 0, "alone": 0}
     for seed in range(20):
         results = crossed(seed=seed).results
-        words["over"] += judged(results, kind("looped"), kind("gpt2"), over=("model.width",)).word == "holds"
+        words["over"] += (
+            judged(results, kind("looped"), kind("gpt2"), over=("model.width",)).verdict == "holds"
+        )
         sides = (kind(name, **{"model.width": 8}) for name in ("looped", "gpt2"))
-        words["alone"] += judged(results, *sides).word == "holds"
+        words["alone"] += judged(results, *sides).verdict == "holds"
     assert words["over"] >= 16
     assert words["alone"] <= 10
 
@@ -524,13 +530,13 @@ def test_a_claim_over_cells_after_more_loops_compares_each_net_with_itself():
         for width in (8, 16)
     ]
     assert ratio(over) == pytest.approx(float(np.exp(np.mean(np.log([ratio(one) for one in alone])))))
-    assert over.word == "holds"
+    assert over.verdict == "holds"
 
 
 def test_a_claim_over_pairs_that_lack_a_cell_is_not_run():
     planted = crossed()
     planted.rows = [row for row in planted.rows if row["label"] != "gpt2 64"]
-    assert judged(planted.results, kind("looped"), kind("gpt2"), over=("model.width",)).word == "not run"
+    assert judged(planted.results, kind("looped"), kind("gpt2"), over=("model.width",)).verdict == "not run"
 
 
 def test_a_claim_over_pairs_at_equal_flops_gives_each_pair_its_own_budget():
@@ -567,7 +573,7 @@ def test_two_layers_of_a_net_without_loops_are_compared_and_loops_lend_them_no_n
 
     alone, beside = claimed(False), claimed(True)
     assert ratio(alone) == pytest.approx(np.exp(-0.11 * 4), rel=0.001)
-    assert (alone.word, alone.sides.contrast) == ("holds", beside.sides.contrast)
+    assert (alone.verdict, alone.sides.contrast) == ("holds", beside.sides.contrast)
 
 
 def test_a_claim_about_play_counts_the_games_that_all_replicates_share():

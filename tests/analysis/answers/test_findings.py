@@ -167,8 +167,8 @@ def test_an_undecided_law_along_a_setting_asks_for_a_replicate_at_every_value():
     planted.study["laws"] = [{"of": "error", "along": "training.loops", "form": "power", "theory": "ista"}]
     findings = findings_of(planted)
     (law,) = findings.laws
-    assert law.verdict is not None
-    assert law.verdict.word == "undecided"
+    assert law.judgement is not None
+    assert law.judgement.verdict == "undecided"
     (question,) = [question for question in findings.open if "falls as ISTA says" in question.what]
     assert question.replicates is not None
     assert question.replicates > 3
@@ -185,7 +185,7 @@ def test_a_law_over_several_tasks_comes_before_the_errors_on_each_task():
     planted.study["laws"] = [{"of": "error", "along": "task.dim", "form": "power", "theory": "decoder_floor"}]
     findings = findings_of(planted)
     (law,) = findings.laws
-    assert law.verdict
+    assert law.judgement
     assert findings.sentences[0].startswith("Error grows as dim^")
     assert findings.sentences[1].startswith("With task.dim=2")
 

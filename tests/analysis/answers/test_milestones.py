@@ -58,19 +58,19 @@ def test_a_run_has_the_step_of_the_report_that_reaches_the_level():
 
 def test_a_claim_compares_the_steps_until_a_level():
     found = sooner(study(REACHED), 2, 4)
-    assert (found.word, found.sides.of) == ("holds", "steps until a regret of 0.1")
+    assert (found.verdict, found.sides.of) == ("holds", "steps until a regret of 0.1")
     ratio = np.log([100, 150, 100]).mean() - np.log([400, 600, 500]).mean()
     assert found.sides.ratio == pytest.approx(math.exp(ratio))
-    assert sooner(study(REACHED), 4, 2).word == "does not hold"
+    assert sooner(study(REACHED), 4, 2).verdict == "does not hold"
 
 
 def test_runs_that_never_reach_the_level_bound_the_ratio():
     found = sooner(study(REACHED), 2, 6)
     note = "Runs that never reach a regret of 0.1 count with their last step, so the true ratio is at most this ratio"
-    assert (found.word, found.remarks) == ("holds", [note])
+    assert (found.verdict, found.remarks) == ("holds", [note])
     never = study({2.0: [math.inf] * 3, 4.0: [math.inf] * 3})
     found = sooner(never, 2, 4)
-    assert found.word == "undecided"  # both have left the plateau, and neither has reached the level
+    assert found.verdict == "undecided"  # both have left the plateau, and neither has reached the level
 
 
 def test_a_claim_counts_flops_or_seconds_instead_of_steps():
@@ -78,7 +78,7 @@ def test_a_claim_counts_flops_or_seconds_instead_of_steps():
     ratio = np.log([1000, 1500, 1000]).mean() - np.log([400, 600, 500]).mean()
     for basis, name in (("flops", "FLOPs"), ("seconds", "seconds")):
         found = sooner(results, 2, 4, basis=basis)
-        assert (found.word, found.sides.of) == ("does not hold", f"{name} until a regret of 0.1")
+        assert (found.verdict, found.sides.of) == ("does not hold", f"{name} until a regret of 0.1")
         assert found.sides.ratio == pytest.approx(math.exp(ratio))
 
 

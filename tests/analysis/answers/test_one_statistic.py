@@ -8,7 +8,7 @@ import pytest
 
 from loopscale.analysis.answers.best_cells import best, best_notes
 from loopscale.analysis.answers.claims import judged_claims
-from loopscale.analysis.answers.comparisons import READERS_WORDS, Comparison, compare_studies
+from loopscale.analysis.answers.comparisons import READERS_VERDICTS, Comparison, compare_studies
 from loopscale.analysis.answers.findings import open_questions, study_findings
 from loopscale.analysis.answers.two_studies import compare
 from loopscale.analysis.notebook import StudyResults
@@ -18,7 +18,7 @@ from loopscale.interface.answers import as_object
 from loopscale.questions.claim import ClaimSpec
 from loopscale.stats.multiplicity import holm
 
-VERDICTS = {"less": "holds", "more": "does not hold", "undecided": "undecided"}
+VERDICTS_OF_RATIO = {"less": "holds", "more": "does not hold", "undecided": "undecided"}
 
 
 def two_cells(factor: float, only: str = "ab") -> Planted:
@@ -39,11 +39,11 @@ def test_best_report_compare_claims_and_open_questions_agree(factor: float, word
     results = two_cells(factor).results
     cells = {cell.label: cell for cell in results.cells}
     (expected,) = compare_studies((results, results), [(cells["b"], cells["a"])])
-    assert expected.word == word
+    assert expected.verdict == word
     assert expected.seeds == 3
     spec = ClaimSpec(text="b", first={"model.kind": "b"}, second={"model.kind": "a"}, of="error", margin=None)
     (claim,) = judged_claims(results, [spec])
-    assert claim.word == VERDICTS[word]
+    assert claim.verdict == VERDICTS_OF_RATIO[word]
     assert (claim.sides.ratio, claim.interval) == (expected.ratio, expected.interval)
     assert claim.replicates == expected.replicates
 
@@ -54,7 +54,7 @@ def test_best_report_compare_claims_and_open_questions_agree(factor: float, word
     assert answers["b"].against_best == expected
     assert expected == Comparison(
         *("b", "a", expected.ratio, expected.low, expected.high, word, 3, expected.replicates),
-        alone=expected.word,
+        alone=expected.verdict,
         adjusted_p=claim.p,
     )
     printed = as_object(answers["b"])
@@ -63,11 +63,11 @@ def test_best_report_compare_claims_and_open_questions_agree(factor: float, word
 
     table = StudyResults.of(results).best().loc["b"]
     assert_same(table["ratio"], table["ratio_low"], table["ratio_high"])
-    assert table["verdict"] == READERS_WORDS.get(word, word)
+    assert table["verdict"] == READERS_VERDICTS.get(word, word)
 
     (pair,) = compare(two_cells(factor, only="a").results, two_cells(factor, only="b").results).pairs
     assert_same(pair.comparison.ratio, pair.comparison.low, pair.comparison.high)
-    assert pair.comparison.word == word
+    assert pair.comparison.verdict == word
     assert pair.comparison.replicates == expected.replicates
 
     (sentence,) = [
@@ -105,7 +105,7 @@ def test_all_views_of_a_family_of_several_rows_agree():
     assert len(compared) == 5
     assert {one.family for one in compared.values()} == {15}
     assert [label for label, one in compared.items() if one.lost], "the correction withdraws no verdict"
-    assert [label for label, one in compared.items() if one.word == "more"], "no verdict is left"
+    assert [label for label, one in compared.items() if one.verdict == "more"], "no verdict is left"
 
     cells = {cell.label: cell for cell in results.cells}
     pairs = [(cells[first], cells[second]) for first, second in itertools.combinations("fedcba", 2)]
@@ -117,8 +117,8 @@ def test_all_views_of_a_family_of_several_rows_agree():
         assert twin.adjusted_p is not None
         assert one.adjusted_p >= twin.adjusted_p, "pairs that the table does not list count as level"
         printed, row = as_object(answers[label]), StudyResults.of(results).best().loc[label]
-        assert (printed["verdict"], printed["alone"]) == (one.word, one.alone)
-        assert (row["verdict"], row["alone"]) == (one.verdict, one.uncorrected)
+        assert (printed["verdict"], printed["alone"]) == (one.verdict, one.alone)
+        assert (row["verdict"], row["alone"]) == (one.verdict_in_words, one.uncorrected)
         assert printed["adjusted_p"] == one.adjusted_p
 
     notes = " ".join(best_notes(answers.values()))

@@ -32,7 +32,7 @@ def test_every_cost_has_its_optimum():
         ("training.loops", "flops=4e+09", 4e9),
     ]
     for row in rows:
-        assert row.word == "inside"
+        assert row.place == "inside"
         assert row.optimum.value == pytest.approx(BEST, rel=0.1)
         assert row.optimum.low is not None
         assert row.optimum.high is not None
@@ -45,12 +45,12 @@ def test_axes_without_equal_cost_have_no_optimum_in_the_report_but_one_in_a_note
         row["flops"] = 1e9 * row["training.loops"]
     assert optima_at_equal_cost(study.results) == []
     [row] = optima(study.results, "training.loops", "error")
-    assert (row.flops_low, row.flops_high, row.word) == (1e9, 12e9, "inside")
+    assert (row.flops_low, row.flops_high, row.place) == (1e9, 12e9, "inside")
 
 
 def test_a_least_error_at_the_end_of_the_axis_is_named():
     [row] = optima(planted(loops=(1, 2, 3)).results, "training.loops", "error")
-    assert (row.optimum.least, row.word) == (3, "at the edge: values beyond 3 may have less")
+    assert (row.optimum.least, row.place) == (3, "at the edge: values beyond 3 may have less")
 
 
 def test_nets_on_the_plateau_have_no_optimum():
@@ -58,7 +58,7 @@ def test_nets_on_the_plateau_have_no_optimum():
     for row in study.rows:
         row["validate_ignorance"] = row["validate_error"]
     [row] = optima(study.results, "training.loops", "error")
-    assert row.word.startswith("not learnt: 20 of 20 runs")
+    assert row.place.startswith("not learnt: 20 of 20 runs")
 
 
 def test_two_values_have_no_optimum():

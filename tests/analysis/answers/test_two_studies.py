@@ -45,7 +45,7 @@ def test_cells_on_the_same_axis_are_matched_and_have_the_planted_ratio():
         assert pair.comparison.low is not None
         assert pair.comparison.high is not None
         assert pair.comparison.low < pair.ratio < pair.comparison.high
-        assert pair.comparison.word == "less"
+        assert pair.comparison.verdict == "less"
     assert studies.alone == ([], [])
 
 
@@ -99,7 +99,7 @@ def test_without_replicates_there_is_no_interval_and_without_trials_no_ratio():
     second.cell("training.loops=32", **{"training.loops": 32.0})
     first.cell("training.loops=32", **{"training.loops": 32.0})
     studies = compared(first, second)
-    assert [pair.comparison.word for pair in studies.pairs] == ["no interval"] * 3 + ["no answer"]
+    assert [pair.comparison.verdict for pair in studies.pairs] == ["no interval"] * 3 + ["no answer"]
     assert studies.pairs[0].comparison.low is None
 
 

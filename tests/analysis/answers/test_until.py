@@ -54,7 +54,7 @@ def recorded_in(place: Path, made: Study, store: Store) -> RealStore:
 
 
 def words(claims: tuple[JudgedClaim, ...]) -> dict[str, str]:
-    return {each.text: each.word for each in claims}
+    return {each.text: each.verdict for each in claims}
 
 
 def results_of(tmp_path: Path, made: Study, workers: Trained) -> tuple[Results, Store, RealStore]:
@@ -81,7 +81,7 @@ def test_readers_of_a_store_and_of_an_export_give_the_words_of_the_decisions(
 ):
     made = deciding(*({**each, "margin": margin} for each in CLAIMS))
     results, store, real = results_of(tmp_path, made, Trained(2, means={1: -1.0, 2: -0.1}))
-    decided = {each.text: each.word for each in store.decisions()}
+    decided = {each.text: each.verdict for each in store.decisions()}
     assert len(decided) == len(CLAIMS)
     assert len(set(decided.values())) > 1
     assert words(judged_claims(results)) == decided
@@ -104,7 +104,7 @@ def test_readers_give_the_words_of_the_decisions_on_claims_over_pairs(tmp_path: 
         scientific={"training.loops": [1, 4], "model.heads": [1, 2]},
     )
     results, store, _ = results_of(tmp_path, made, Trained(2, means={1: -0.3}, sd=0.4))
-    decided = {each.text: each.word for each in store.decisions()}
+    decided = {each.text: each.verdict for each in store.decisions()}
     assert words(judged_claims(results)) == decided
     of_claim = {each.text: each for each in store.decisions()}
     assert len(of_claim["all heads"].cells) == 4
@@ -141,7 +141,7 @@ def test_a_futile_claim_is_named_with_its_cost(tmp_path: Path):
 def test_a_claim_whose_nets_have_not_learnt_has_the_same_word_everywhere(tmp_path: Path):
     results, store, _ = results_of(tmp_path, deciding(CLEAR), Trained(1, means={1: -2.0}, learning=PLATEAU))
     assert words(judged_claims(results)) == {"1 beats 2": "not learnt"}
-    assert store.decisions()[-1].word == "not learnt"
+    assert store.decisions()[-1].verdict == "not learnt"
 
 
 @pytest.mark.slow
@@ -158,13 +158,13 @@ def test_claims_on_nets_that_do_not_always_learn_have_the_same_words_everywhere(
     results, store, _ = results_of(tmp_path, made, Sometimes(1, means={1: -2.0}, stuck=stuck))
     decided = {each.text: each for each in store.decisions()}
     judged = {each.text: each for each in judged_claims(results)}
-    assert {text: each.word for text, each in judged.items()} == {
-        text: each.word for text, each in decided.items()
+    assert {text: each.verdict for text, each in judged.items()} == {
+        text: each.verdict for text, each in decided.items()
     }
     assert judged["1 beats 2"].verdict == "holds among learnt runs"
     plain = judged["1 beats 2"].to_dict()
     assert (plain["verdict"], plain["among_learnt_runs"]) == ("holds", True), "programs compare single words"
-    assert judged["4 beats 8"].word in ("not learnt", "learns more often")
+    assert judged["4 beats 8"].verdict in ("not learnt", "learns more often")
     assert decided["1 beats 2"].learnt == "2 of 3 and 3 of 3"
     last = decided["2 beats 8"]  # later looks of other claims train no cell of this claim
     assert judged["2 beats 8"].learnt_in_words == last.learnt
@@ -179,7 +179,7 @@ def test_claims_that_were_changed_after_the_study_are_judged_anew(tmp_path: Path
         )
     ]
     (judged,) = judged_claims(results, changed)
-    assert judged.word == "does not hold"
+    assert judged.verdict == "does not hold"
     assert judged.decision is None
 
 
@@ -191,12 +191,12 @@ def test_readers_give_the_words_of_the_decisions_on_laws(tmp_path: Path, rate: f
     (law,), unfitted = study_laws(results)
     last = [each for each in store.decisions() if each.kind == "law"][-1]
     assert not unfitted
-    assert law.verdict
-    assert law.verdict.word == last.word
+    assert law.judgement
+    assert law.judgement.verdict == last.verdict
     assert (law.rate, law.low, law.high) == pytest.approx((last.estimate, last.low, last.high), rel=1e-6)
     assert set(law.runs) == {last.seeds}
     if last.step == "futile":
-        assert law.verdict.because == last.why_futile
+        assert law.judgement.because == last.why_futile
     assert {each.text for each in judged_claims(results) if each.decision} == {SAME["text"]}
 
 
@@ -237,7 +237,7 @@ def test_only_the_longest_trainings_answer_and_readers_name_the_verdicts_on_the_
             "loops=8": ({90}, 3, 0),
         }
         first, second = judged_claims(read)
-        assert (first.word, second.word) == ("holds", "holds")
+        assert (first.verdict, second.verdict) == ("holds", "holds")
         assert first.sides.notes == ("Its nets were trained again for 180 steps",)
         assert second.sides.notes == ()
         sentences = list(order_sentences(read))
@@ -283,7 +283,7 @@ def test_a_verdict_on_shorter_trainings_does_not_stand_for_the_longer_ones(tmp_p
     workers = Changing(1, means={1: -2.0, 4: 0.3}, only=(1,), sd=0.05)
     results, store, _ = results_of(tmp_path, made, workers)
     assert ("2 beats 4", 1, 3, "holds", "decided") in said(store)
-    last = {each.text: each.word for each in store.decisions()}
+    last = {each.text: each.verdict for each in store.decisions()}
     assert last["2 beats 4"] == "undecided"
     assert words(judged_claims(results)) == last
 
@@ -294,7 +294,7 @@ def test_a_law_on_longer_trainings_names_their_steps(tmp_path: Path):
     workers = Longer(1, means=falling(1.0), sd=0.02, learning=LEARNT, only=(8,))
     results, store, _ = results_of(tmp_path, made, workers)
     laws, _ = study_laws(results)
-    assert store.decisions()[-1].word == laws[0].verdict.word == "agrees"
+    assert store.decisions()[-1].verdict == laws[0].judgement.verdict == "agrees"
     assert "per 180 steps" in laws[0].note
 
 
@@ -306,8 +306,8 @@ def test_readers_judge_a_law_by_its_values_in_reserve_as_soon_as_these_have_a_lo
     last = store.decisions()[-1]
     ((law,), _) = study_laws(results)
     assert law.x == (1, 2, 4, 8, 16, 32)
-    assert law.verdict
-    assert (law.verdict.word, law.rate) == (last.word, pytest.approx(last.estimate))
+    assert law.judgement
+    assert (law.judgement.verdict, law.rate) == (last.verdict, pytest.approx(last.estimate))
     assert "2 cells in reserve with 6 replicates for 1 open law" in " ".join(order_sentences(results))
 
 
@@ -315,7 +315,7 @@ def test_a_law_that_needs_no_reserve_is_judged_without_it_and_its_cells_stay_unt
     results, store, _ = results_of(tmp_path, reserving(), Trained(1, means=falling_far(1.0), sd=0.02))
     ((law,), _) = study_laws(results)
     assert law.x == (1, 2, 4, 8)
-    assert law.verdict
-    assert law.verdict.word == store.decisions()[-1].word == "agrees"
+    assert law.judgement
+    assert law.judgement.verdict == store.decisions()[-1].verdict == "agrees"
     states = {answer.label: answer.state for answer in best(results)}
     assert states["loops=16"] == states["loops=32"] == "in reserve"

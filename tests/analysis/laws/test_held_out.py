@@ -68,7 +68,7 @@ def test_a_recorded_prediction_is_scored_beside_naive_predictions(last: float, w
     law = only_law(study.results)
     [value] = law.predictions
     assert value.foretold
-    assert value.word == word
+    assert value.verdict == word
     assert law.score is value.score
     assert value.score
     mean = float(
@@ -85,7 +85,7 @@ def test_a_recorded_prediction_is_not_computed_again():
     recorded = record(study, shift=1.0)
     [value] = only_law(study.results).predictions
     assert value.prediction.centre == pytest.approx(recorded.prediction.centre)
-    assert value.word == "miss"
+    assert value.verdict == "miss"
 
 
 def test_fewer_finished_runs_get_the_interval_of_the_recorded_errors():
@@ -107,13 +107,13 @@ def test_an_unfinished_held_out_value_is_open():
     study.rows = [row for row in study.rows if row["cell"] != "cell4"]
     record(study)
     [value] = only_law(study.results).predictions
-    assert (value.word, value.score, only_law(study.results).score) == ("open", None, None)
+    assert (value.verdict, value.score, only_law(study.results).score) == ("open", None, None)
 
 
 def test_a_prediction_without_a_record_is_named_afterwards():
     [value] = only_law(planted().results).predictions
     assert not value.foretold
-    assert value.word == "hit"
+    assert value.verdict == "hit"
     assert AFTERWARDS in value.words
     assert AFTERWARDS in value.label
 
@@ -139,7 +139,7 @@ def test_a_law_without_a_held_out_test_says_so():
 def test_a_prediction_from_three_values_is_shown_and_not_judged():
     study = planted(hold_out=2)
     values = only_law(study.results).predictions
-    assert [value.word for value in values] == ["not judged", "not judged"]
+    assert [value.verdict for value in values] == ["not judged", "not judged"]
     assert only_law(study.results).score is None
     assert "because 4 are needed" in values[0].words
 
@@ -173,9 +173,9 @@ def test_a_law_of_runs_on_the_plateau_has_the_verdict_not_learnt_beside_its_pred
     study = planted()
     study.study["laws"][0]["theory"] = "gd_contraction"
     law = only_law(stuck(study, 2))
-    assert law.verdict
-    assert law.verdict.word == "not learnt"
-    assert "2 of 12 runs stand on the plateau" in law.verdict.because
+    assert law.judgement
+    assert law.judgement.verdict == "not learnt"
+    assert "2 of 12 runs stand on the plateau" in law.judgement.because
     assert law.predictions
 
 
@@ -209,11 +209,11 @@ def test_a_law_of_the_emergence_predicts_the_held_out_value(last: list[float], w
     law = emerging(last)
     assert law.x == (1.5, 3, 6, 9)
     [value] = law.predictions
-    assert value.word == word
+    assert value.verdict == word
     assert came in value.words
     assert "unknown" not in value.words
     assert value.censored == sum(map(math.isinf, last))
-    assert value.word in prediction_sentence(law, value)
+    assert value.verdict in prediction_sentence(law, value)
 
 
 def test_a_wide_prediction_leaves_the_figure_of_the_law_readable():

@@ -169,7 +169,7 @@ def test_a_planted_rate_gets_its_verdict(rate, word):
     planted = descending(rate)
     ((law,), missing) = study_laws(planted.results)
     assert law.predicted == pytest.approx(RATE, rel=1e-6)
-    assert law.verdict.word == word, law.verdict
+    assert law.judgement.verdict == word, law.judgement
     assert (law.x, missing) == ((1, 2, 3, 4, 5, 6), [])
 
 
@@ -209,8 +209,8 @@ def test_a_steep_law_whose_cells_were_tuned_apart_is_no_refused_law():
 def test_a_refused_law_has_its_reason_in_the_line_and_the_sentence():
     fit = four_values([0.52, 0.22, 0.14, 0.26], 0, 0.05)
     law = Law(**vars(fit), of="error", along="training.loops", verdict=refusal(fit))
-    assert law.verdict is not None
-    assert law.verdict.word == "no law"
+    assert law.judgement is not None
+    assert law.judgement.verdict == "no law"
     first, why, _ = law_line(law).split("\n")
     assert first == "law: error along training.loops follows no law of its forms, for training.loops 2 .. 16"
     assert why.startswith("  the values turn by 4")
@@ -221,7 +221,7 @@ def test_a_law_with_one_replicate_is_undecided():
     planted = descending(RATE, runs=1)
     ((law,), _) = study_laws(planted.results)
     assert law.low is None
-    assert law.verdict.word == "undecided"
+    assert law.judgement.verdict == "undecided"
 
 
 def test_a_law_notes_that_the_bound_does_not_depend_on_the_axis():
@@ -295,7 +295,7 @@ def test_the_regret_of_the_last_query_is_a_share_of_the_variance_of_the_target()
     ],
 )
 def test_the_verdict_follows_from_where_the_interval_lies(low, high, word):
-    assert compare_rates(rated(low, high, (low + high) / 2), 1.0).word == word
+    assert compare_rates(rated(low, high, (low + high) / 2), 1.0).verdict == word
 
 
 def test_the_margin_is_a_tenth_of_the_slope_and_at_least_a_tenth():
@@ -310,19 +310,20 @@ def test_the_margin_of_a_rate_per_step_is_a_tenth_of_the_rate_however_small():
     assert margin(0.007) == pytest.approx(0.0007)
     assert margin(0.0) == 0.1
     words = [
-        compare_rates(rated(0.031, 0.066, 0.05, form=form), 0.007).word for form in ("exponential", "power")
+        compare_rates(rated(0.031, 0.066, 0.05, form=form), 0.007).verdict
+        for form in ("exponential", "power")
     ]
     assert words == ["faster", "agrees"]
 
 
 def test_under_four_values_nothing_is_decided():
     verdict = compare_rates(rated(0.99, 1.01, values=3, runs=9), 1.0)
-    assert (verdict.word, verdict.values) == ("undecided", 4)
+    assert (verdict.verdict, verdict.values) == ("undecided", 4)
 
 
 def test_one_replicate_decides_nothing_and_the_verdict_asks_for_two():
     verdict = compare_rates(rated(None, None, runs=1), 1.0)
-    assert (verdict.word, verdict.replicates) == ("undecided", 2)
+    assert (verdict.verdict, verdict.replicates) == ("undecided", 2)
 
 
 def test_the_replicates_that_decide_bring_the_interval_below_twice_the_margin():
@@ -336,7 +337,7 @@ def test_the_replicates_that_decide_bring_the_interval_below_twice_the_margin():
 
 def test_an_unbounded_rate_asks_for_a_longer_axis():
     verdict = compare_rates(rated(0.6, float("inf"), values=4), 1.0)
-    assert verdict.word == "undecided"
+    assert verdict.verdict == "undecided"
     assert "longer axis" in verdict.because
 
 
@@ -345,7 +346,7 @@ def test_an_unbounded_rate_asks_for_a_longer_axis():
 )
 def test_an_agreement_says_if_a_flat_line_would_agree_too(predicted, low, high, flat):
     verdict = compare_rates(rated(low, high, (low + high) / 2), predicted)
-    assert verdict.word == "agrees"
+    assert verdict.verdict == "agrees"
     assert verdict.flat is flat
     assert ("a flat line would agree as well" in verdict.because) is flat
 
@@ -361,5 +362,5 @@ def test_a_verdict_on_curves_asks_for_no_more_values_because_each_run_has_them_a
 
 def test_more_than_1000_replicates_are_not_named():
     verdict = compare_rates(rated(-30.0, 30.0, values=4), 1.0)
-    assert (verdict.word, verdict.replicates, verdict.values) == ("undecided", None, None)
+    assert (verdict.verdict, verdict.replicates, verdict.values) == ("undecided", None, None)
     assert "over 1000 replicates" in verdict.because

@@ -111,7 +111,7 @@ def test_a_law_along_the_prompts_and_its_bound_use_steps_times_batch_size():
     assert law.x == (6400, 12800, 25600, 51200), law.note
     assert law.note == ""
     assert (law.predicted, law.rate) == pytest.approx((0.5, 0.5), abs=0.05)
-    assert law.verdict.word == "agrees"
+    assert law.judgement.verdict == "agrees"
 
 
 def test_a_law_along_flops_uses_the_cells_that_no_other_cell_beats():

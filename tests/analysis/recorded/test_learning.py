@@ -71,17 +71,17 @@ def laws(results: Results) -> list[Law]:
 
 def test_a_law_on_runs_of_the_plateau_is_not_learnt():
     with_theory, without = laws(planted(HALF))
-    assert with_theory.verdict
-    assert (with_theory.verdict.word, with_theory.verdict.because) == (
+    assert with_theory.judgement
+    assert (with_theory.judgement.verdict, with_theory.judgement.because) == (
         "not learnt",
         "3 of 8 runs stand on the plateau",
     )
-    assert without.verdict is None
+    assert without.judgement is None
     assert without.note == without.why == "not learnt: 3 of 8 runs stand on the plateau"
     assert law_sentence(with_theory).endswith("Verdict: not learnt: 3 of 8 runs stand on the plateau.")
     with_theory, without = laws(planted(LEARNT))
-    assert with_theory.verdict
-    assert with_theory.verdict.word != "not learnt"
+    assert with_theory.judgement
+    assert with_theory.judgement.verdict != "not learnt"
     assert without.note == ""
 
 
@@ -112,13 +112,13 @@ def test_comparisons_of_runs_on_the_plateau_are_not_learnt_and_keep_their_interv
     results = planted(HALF)
     learnt, half, never, _ = results.cells
     compared, other = compare_studies((results, results), [(learnt, half), (learnt, results.cells[3])])
-    assert (compared.word, compared.plateau) == ("not learnt", "1 of 4 runs stand on the plateau")
+    assert (compared.verdict, compared.plateau) == ("not learnt", "1 of 4 runs stand on the plateau")
     assert compared.interval
-    assert other.word != "not learnt"
+    assert other.verdict != "not learnt"
     baseline = results.baselines[0]
     beside = compare_with_baselines(results, [(never, baseline, None), (learnt, baseline, None)])
-    assert [each.word == "not learnt" for each in beside] == [True, False]
-    words = {standing.label: standing.word for standing in standings(results)}
+    assert [each.verdict == "not learnt" for each in beside] == [True, False]
+    words = {standing.label: standing.verdict for standing in standings(results)}
     assert words["loops=6"] == "not learnt"
 
 
@@ -305,33 +305,33 @@ SOME = {
 
 def test_a_claim_of_emergence_compares_the_steps_of_emergence():
     found = sooner(SOME, 2, 4)
-    assert (found.word, found.sides.of, found.remarks) == ("holds", "steps until emergence", [])
+    assert (found.verdict, found.sides.of, found.remarks) == ("holds", "steps until emergence", [])
     expected = np.log([100, 150, 100]).mean() - np.log([400, 600, 500]).mean()
     assert found.sides.ratio == pytest.approx(math.exp(expected))
-    assert sooner(SOME, 4, 2).word == "does not hold"
+    assert sooner(SOME, 4, 2).verdict == "does not hold"
 
 
 def test_runs_that_never_emerge_bound_a_claim_of_emergence():
     note = "Runs that never emerge count with their last step, so the true ratio is"
     for late in (6, 8):
         found = sooner(SOME, 2, late)
-        assert (found.word, found.remarks) == ("holds", [f"{note} at most this ratio"])
+        assert (found.verdict, found.remarks) == ("holds", [f"{note} at most this ratio"])
     assert found.sides.ratio == pytest.approx(math.exp(np.log([100, 150, 100]).mean()) / 1000)
     reverse = sooner(SOME, 8, 2)
-    assert (reverse.word, reverse.remarks) == ("does not hold", [f"{note} at least this ratio"])
+    assert (reverse.verdict, reverse.remarks) == ("does not hold", [f"{note} at least this ratio"])
 
 
 def test_a_bound_never_decides_a_claim_of_emergence_in_its_own_direction():
     late = [1000.0] * 6
-    assert sooner({2.0: late, 4.0: [900.0] * 5 + [1000.0]}, 2, 4).word == "does not hold"
+    assert sooner({2.0: late, 4.0: [900.0] * 5 + [1000.0]}, 2, 4).verdict == "does not hold"
     found = sooner({2.0: late, 4.0: [900.0] * 5 + [math.inf]}, 2, 4)
     assert found.interval
     assert (
         found.interval.low > 1
     )  # the run that never emerged may be arbitrarily late, so the true ratio may be small
-    assert (found.word, found.alone) == ("undecided", "undecided")
+    assert (found.verdict, found.alone) == ("undecided", "undecided")
 
 
 def test_runs_that_never_emerge_on_both_sides_decide_nothing():
     found = sooner(SOME, 6, 8)
-    assert (found.word, found.remarks[0]) == ("not learnt", "Runs that have learnt: 2 of 3 and 0 of 3")
+    assert (found.verdict, found.remarks[0]) == ("not learnt", "Runs that have learnt: 2 of 3 and 0 of 3")

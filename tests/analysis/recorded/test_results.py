@@ -61,7 +61,7 @@ def test_an_independent_program_counts_the_same_learnt_runs(study: str, words: s
 def test_states_use_the_scatter_of_all_replicates():
     results = recorded("scaling_dimension")
     replicates = [trial.learning for trial in results.trained if trial.role == "replicate"]
-    assert Counter(state.word for state in replicates if state) == {"not learnt": 4, "falling": 56}
+    assert Counter(state.stage for state in replicates if state) == {"not learnt": 4, "falling": 56}
 
 
 def test_without_a_floor_the_regret_is_missing_and_no_run_has_a_state():

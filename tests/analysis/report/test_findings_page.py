@@ -24,7 +24,7 @@ from loopscale.analysis.report.headlines import HEADLINES_FILE, INTRODUCTION, he
 from loopscale.analysis.report.sections import Section, section_of, study_files
 from loopscale.foresight.plan import ENOUGH_VALUES
 from loopscale.notation.files import read_study
-from loopscale.questions.claim import WORDS
+from loopscale.questions.claim import CLAIM_VERDICTS
 from loopscale.tasks.sentence_pairs import CORPORA_FOLDER, find_corpus
 
 ROOT = Path(__file__).parents[3]
@@ -120,7 +120,7 @@ def test_the_readme_counts_the_verdicts_of_the_page():
         line.split(" | ")[1] for line in PAGE.splitlines() if line.startswith("| ") and " | **" in line
     ]
     found = [verdict.strip("*").removesuffix(AMONG) for verdict in verdicts]
-    words = [word for word in found if word in WORDS]
+    words = [word for word in found if word in CLAIM_VERDICTS]
     studies = sum("| claim |" in text for text in page_sections().values())
     assert readme_total(words, studies) in README, REMEDY
 

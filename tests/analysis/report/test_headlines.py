@@ -84,7 +84,7 @@ def test_a_claim_has_its_ratio_interval_and_verdict(quickstart: Section):
     figure, verdict = claim_sentences(headline, claim)
     assert f"AlgoFormer has {claim.sides.ratio:.3g} times the regret of GPT-2" in figure
     assert f"(95 % interval {claim.interval.low:.3g} to {claim.interval.high:.3g})" in figure
-    assert verdict.endswith(f"**{claim.verdict}**.")
+    assert verdict.endswith(f"**{claim.verdict_in_words}**.")
     plateau = replace(claim, word="not learnt")
     assert "counts of learnt runs" in claim_sentences(headline, plateau)[0]
 
@@ -98,8 +98,8 @@ def test_a_law_has_its_rate_theory_and_verdict(quickstart: Section):
     assert measured.startswith("In the plane, the excess error falls by a factor of ")
     assert theory.startswith("Theory (")
     assert " per loop" in theory
-    assert law.verdict
-    assert verdict == f"Verdict: **{law.verdict.word}**."
+    assert law.judgement
+    assert verdict == f"Verdict: **{law.judgement.verdict}**."
 
 
 def test_runs_tell_their_sizes_recipe_and_whether_training_is_over(quickstart: Section):

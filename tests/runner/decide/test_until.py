@@ -1,5 +1,6 @@
 """`until: decided`: the replicates of each claim, the records, and the same decisions after the death of a driver."""
 
+import json
 import math
 import random
 from collections.abc import Collection, Mapping
@@ -86,7 +87,7 @@ def replicates(made: Study, store: Store) -> dict[int, int]:
 
 
 def steps(store: Store) -> list[tuple[str, int, str, str]]:
-    return [(each.text, each.seeds, each.word, each.step) for each in store.decisions()]
+    return [(each.text, each.seeds, each.verdict, each.step) for each in store.decisions()]
 
 
 CLEAR, SAME = claim(1, 2, margin=None), claim(4, 8, margin=None)
@@ -138,7 +139,7 @@ def test_a_claim_about_more_loops_of_one_cell_is_judged_by_its_curves():
     store = Store()
     complete(made, Trained(1), store)
     (decision,) = store.decisions()
-    assert decision.word == "holds"
+    assert decision.verdict == "holds"
     assert decision.estimate == pytest.approx(1 / (2 - 3 / 7))
 
 
@@ -166,7 +167,7 @@ def test_a_claim_whose_nets_have_not_learnt_gets_no_replicates():
     made, store = deciding(SAME, CLEAR), Store()
     complete(made, Trained(1, means={1: -2.0}, learning=PLATEAU), store)
     assert set(replicates(made, store).values()) == {3}
-    assert {(each.word, each.step) for each in store.decisions()} == {("not learnt", "not learnt")}
+    assert {(each.verdict, each.step) for each in store.decisions()} == {("not learnt", "not learnt")}
 
 
 @dataclass
@@ -201,7 +202,7 @@ def test_one_run_that_has_not_learnt_blocks_no_claim():
     made, store = deciding(CLEAR), Store()
     complete(made, Sometimes(1, means={1: -2.0}, stuck={1: (2,)}), store)
     last = store.decisions()[-1]
-    assert (last.word, last.step) == ("holds", "decided")
+    assert (last.verdict, last.step) == ("holds", "decided")
     assert last.estimate == pytest.approx(math.exp(-2.0), rel=0.3)
     assert last.learnt == f"{last.runs - 1} of {last.runs} and {last.runs} of {last.runs}"
     assert f"learnt: {last.learnt}" in last.end
@@ -211,7 +212,7 @@ def test_learnt_runs_that_differ_little_leave_the_counts_to_decide():
     made, store = deciding(CLEAR), Store()
     complete(made, Sometimes(1, stuck={2: range(2, 40)}), store)
     last = store.decisions()[-1]
-    assert (last.word, last.step) == ("learns more often", "decided")
+    assert (last.verdict, last.step) == ("learns more often", "decided")
     assert last.learnt == f"{last.runs} of {last.runs} and 1 of {last.runs}"
     assert 3 < last.seeds < 27
 
@@ -238,7 +239,7 @@ def test_a_replicate_that_diverges_is_replaced_by_another_seed():
     complete(made, Trained(1, fate, means={1: -2.0}), store)
     assert replicates(made, store) == {1: 4, 2: 3, 4: 3, 8: 3}
     (decision,) = store.decisions()
-    assert (decision.word, decision.runs) == ("holds", 3)
+    assert (decision.verdict, decision.runs) == ("holds", 3)
 
 
 def test_a_cell_that_never_finishes_blocks_no_end():
@@ -357,7 +358,7 @@ def test_a_decision_survives_its_record():
         high=math.inf,
         p=0.1,
         adjusted_p=1.0,
-        word="undecided",
+        verdict="undecided",
         chance=0.3,
         step="train",
         replicates=5,
@@ -370,6 +371,7 @@ def test_a_decision_survives_its_record():
     store = Store([note])
     (read,) = store.decisions()
     assert note.key == STUDY
+    assert json.loads(note.tags[decision.tag])["word"] == "undecided", "stores of older versions have this key"
     assert read.at == note.at
     assert repr(replace(read, at=0)) == repr(replace(decision, text="a" * 500))
 
@@ -415,7 +417,7 @@ def test_a_clear_law_is_decided_at_the_first_look(rate: float, word: str):
     made, store = deciding(laws=[LAW]), Store()
     complete(made, Trained(1, means=falling(rate), sd=0.02), store)
     (decision,) = store.decisions()
-    assert (decision.kind, decision.word, decision.step) == ("law", word, "decided")
+    assert (decision.kind, decision.verdict, decision.step) == ("law", word, "decided")
     assert decision.low < rate < decision.high
     assert decision.text == "error along training.loops, ista"
     assert set(replicates(made, store).values()) == {3}
@@ -459,7 +461,7 @@ def test_values_that_scatter_about_a_law_make_it_futile_because_no_replicate_hel
     made, store = deciding(laws=[LAW]), Store()
     complete(made, Trained(1, means=means, sd=0.03), store)
     (last,) = store.decisions()
-    assert (last.word, last.step, last.needed) == ("undecided", "futile", math.inf)
+    assert (last.verdict, last.step, last.needed) == ("undecided", "futile", math.inf)
 
 
 def test_a_law_is_fitted_without_its_held_out_cells():
@@ -523,7 +525,7 @@ def test_a_budget_that_ends_within_a_look_leaves_the_last_verdicts_and_a_larger_
             still := [each for each in site.store.decisions() if each.seeds == 3 and not each.over]
         ):
             within += any(len(run.answers) < run.replicates for run in conductor.cell_runs.values())
-            assert f"4 beats 8 ({still[0].word} after" in text
+            assert f"4 beats 8 ({still[0].verdict} after" in text
             assert "a verdict takes about" in text
         elif not so_far:
             assert "3 questions stay open: 4 beats 8 (the first look takes 3 replicates)" in text

@@ -75,7 +75,7 @@ KEYS = {cell.values["training.loops"]: cell.key for cell in deciding(CLEAR).cell
 
 
 def said(store: Store) -> list[tuple[str, int, int, str, str]]:
-    return [(each.text, each.steps_factor, each.seeds, each.word, each.step) for each in store.decisions()]
+    return [(each.text, each.steps_factor, each.seeds, each.verdict, each.step) for each in store.decisions()]
 
 
 def test_nets_on_the_plateau_are_trained_again_at_twice_the_steps_and_then_decided():
@@ -164,7 +164,7 @@ def test_a_law_is_fitted_to_the_longer_trainings_only():
     made, store = deciding(laws=[LAW], until={"steps": 2}), Store()
     complete(made, Later(1, means=falling(1.0), sd=0.02, only=(8,)), store)
     last = store.decisions()[-1]
-    assert (last.steps_factor, last.word) == (2, "agrees")
+    assert (last.steps_factor, last.verdict) == (2, "agrees")
     assert last.estimate == pytest.approx(1.0, abs=0.1)
 
 
@@ -174,7 +174,7 @@ def test_the_level_is_split_over_the_permitted_lengths():
     for steps in (1, 4):
         made, store = deciding(SAME, until={"steps": steps, "looks": [3], "futile": 0.0}), Store()
         complete(made, Trained(1, means={4: -0.16}, sd=0.15), store)
-        words.append((store.decisions()[-1].word, store.decisions()[-1].p))
+        words.append((store.decisions()[-1].verdict, store.decisions()[-1].p))
     assert words[1][1] == pytest.approx(3 * words[0][1], rel=0.02)
     assert [word for word, _ in words] == ["holds", "undecided"]
 
@@ -277,7 +277,7 @@ def decision(**changes: Any) -> Decision:
         **dict.fromkeys(("estimate", "low", "high", "p", "adjusted_p", "chance", "needed"), math.nan),
         **dict.fromkeys(("seeds", "runs", "replicates", "ordered"), 3),
         "kind": "claim",
-        "word": "not learnt",
+        "verdict": "not learnt",
         "step": "longer",
         "cells": ("a", "b"),
     }

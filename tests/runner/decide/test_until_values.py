@@ -47,7 +47,7 @@ FEW: dict[str, Any] = {"looks": [3, 4, 5], "futile": 0.0}
 
 
 def looks(store: Store) -> list[tuple[int, str, str, int]]:
-    return [(each.seeds, each.word, each.step, len(each.cells)) for each in store.decisions()]
+    return [(each.seeds, each.verdict, each.step, len(each.cells)) for each in store.decisions()]
 
 
 def test_a_clear_law_leaves_the_cells_in_reserve_untrained():
@@ -61,7 +61,7 @@ def test_an_open_law_orders_its_cells_in_reserve_and_is_then_judged_by_all_value
     made, store = reserving(until=FEW), Store()
     complete(made, Trained(1, means=falling(1.08), sd=0.2), store)
     first, *later = store.decisions()
-    assert (first.word, first.step, len(first.cells)) == ("undecided", "values", 2)
+    assert (first.verdict, first.step, len(first.cells)) == ("undecided", "values", 2)
     assert (first.replicates, first.ordered) == (3, 6)
     assert {len(each.cells) for each in later} == {6}
     assert {each.question for each in later} == {later[0].question} != {first.question}

@@ -103,7 +103,7 @@ DECIDED: dict[str, Any] = {
 def decisions(driver: Driver) -> set[tuple[object, ...]]:
     """The recorded decisions without their times and numbers, which depend on rounding of single trainings only."""
     return {
-        (each.text, each.seeds, each.runs, each.word, each.step, each.replicates, each.cells)
+        (each.text, each.seeds, each.runs, each.verdict, each.step, each.replicates, each.cells)
         for each in decisions_of(load_results(open_store(driver.store), driver.name))
     }
 
@@ -115,8 +115,8 @@ def test_a_study_until_decided_killed_and_resumed_makes_the_same_decisions(tmp_p
     assert decisions(killed) == decisions(whole)
     assert killed.ends() == whole.ends()
     results = load_results(open_store(killed.store), killed.name)
-    last = {each.text: each.word for each in decisions_of(results)}
-    assert {claim.text: claim.word for claim in judged_claims(results)} == last
+    last = {each.text: each.verdict for each in decisions_of(results)}
+    assert {claim.text: claim.verdict for claim in judged_claims(results)} == last
     assert max(len(cell.runs) for cell in results.cells) > 2, "no look ordered a replicate"
     repeated = sum(times - 1 for times in killed.saves().values())
     assert repeated <= 2 * KILLS

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loopscale.questions.claim import VERDICTS
+from loopscale.questions.claim import VERDICTS_OF_RATIO
 from loopscale.questions.until import UntilDecided
 from loopscale.runner.simulation.curves import LearningCurves, RecordedTrial
 from loopscale.runner.simulation.simulate import SimulatedCluster, Simulation
@@ -42,7 +42,7 @@ def stopped(logs: Array, schedule: LookSchedule) -> tuple[int, str]:
         looks = looks_at(logs[:, :seeds], 0, 1, schedule)
         assert looks is not None
         if looks.verdict() != "undecided" or looks.is_futile():
-            return seeds, VERDICTS[looks.verdict()]
+            return seeds, VERDICTS_OF_RATIO[looks.verdict()]
     return schedule.seeds[-1], "undecided"
 
 
@@ -62,7 +62,7 @@ def test_the_conductor_stops_where_the_rule_of_the_looks_stops(effect: float):
         keys = [[study.at(cell, {}, seed).key for seed in seeds] for cell in (first, second)]
         rows = zip((first, second), keys, strict=True)
         logs = np.array([[errors.log_error(cell.key, key) for key in own] for cell, own in rows])
-        assert (last.seeds, last.word) == stopped(logs, schedule)
+        assert (last.seeds, last.verdict) == stopped(logs, schedule)
 
 
 @pytest.mark.slow

@@ -73,7 +73,7 @@ class Best:
     def to_dict(self) -> dict[str, Any]:
         record = asdict(self)
         compared = record.pop("against_best") or {}
-        names = {"ratio": "ratio", "ratio_low": "low", "ratio_high": "high", "verdict": "word"}
+        names = {"ratio": "ratio", "ratio_low": "low", "ratio_high": "high", "verdict": "verdict"}
         names |= {"alone": "alone", "adjusted_p": "adjusted_p"}
         return record | {name: compared.get(field) for name, field in names.items()}
 
@@ -109,7 +109,7 @@ def best_columns(results: Results) -> list[Column[Best]]:
         Column.interval("error_low", "error_high"),
         _of_comparison("ratio to best", "ratio", "ratio", leaves=True),
         _of_comparison("95 % interval", "interval", "ratio_low", "ratio_high", leaves=True),
-        _of_comparison("verdict", "verdict", "verdict"),
+        _of_comparison("verdict", "verdict_in_words", "verdict"),
         Column.attribute("learnt"),
         Column.attribute("regret", unit="1 = predicting nothing", leaves=True),
         Column.interval("regret_low", "regret_high", leaves=True),

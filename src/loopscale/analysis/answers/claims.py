@@ -28,9 +28,9 @@ from loopscale.analysis.recorded.results import CellResult, Results, mean
 from loopscale.analysis.recorded.runs import RecordedRuns
 from loopscale.analysis.table import Column, Interval, frame
 from loopscale.core.config import leaves
-from loopscale.questions.claim import WORDS, CellSide, ClaimSpec, SolverSide, Word
+from loopscale.questions.claim import CLAIM_VERDICTS, CellSide, ClaimSpec, ClaimVerdict, SolverSide
 from loopscale.questions.claim_evidence import Sides, compare_sides
-from loopscale.questions.claim_verdict import Verdict, judge
+from loopscale.questions.claim_verdict import ClaimJudgement, judge
 from loopscale.questions.measures import CURVE_MEASURES
 from loopscale.questions.until import family_hash
 from loopscale.records.decisions import Decision
@@ -40,7 +40,7 @@ from loopscale.stats.contrasts import (
 )
 from loopscale.stats.learning import MeanFloor
 
-OF_RATIOS: tuple[Word, ...] = ("holds", "does not hold", "level", "undecided")
+OF_RATIOS: tuple[ClaimVerdict, ...] = ("holds", "does not hold", "level", "undecided")
 """The verdicts on the ratio of both sides."""
 EQUAL_COST = 1.1
 """Trainings whose FLOPs differ by less than this factor cost the same."""
@@ -52,9 +52,9 @@ class JudgedClaim:
 
     spec: ClaimSpec
     sides: Sides[CellResult]
-    word: Word
+    verdict: ClaimVerdict
     """The verdict, corrected for the number of claims."""
-    alone: Word
+    alone: ClaimVerdict
     """The verdict of the claim alone, without correction."""
     family: int
     """The number of claims that are judged together."""
@@ -69,7 +69,7 @@ class JudgedClaim:
     @property
     def futile(self) -> bool:
         """True if the study has given the claim up, because more replicates will probably not decide it."""
-        return self.word == "undecided" and self.decision is not None and self.decision.step == "futile"
+        return self.verdict == "undecided" and self.decision is not None and self.decision.step == "futile"
 
     @property
     def text(self) -> str:
@@ -114,10 +114,10 @@ class JudgedClaim:
         return len(self.sides.cells) * (self.replicates - trained)
 
     @property
-    def verdict(self) -> str:
+    def verdict_in_words(self) -> str:
         """The verdict in words, as in `holds among learnt runs`."""
-        among = self.sides.among_learnt and self.word in OF_RATIOS
-        return f"{self.word} among learnt runs" if among else self.word
+        among = self.sides.among_learnt and self.verdict in OF_RATIOS
+        return f"{self.verdict} among learnt runs" if among else self.verdict
 
     @property
     def learnt_in_words(self) -> str | None:
@@ -149,7 +149,7 @@ class JudgedClaim:
     @property
     def sentence(self) -> str:
         """The claim with its verdict, the ratio, and what would decide the claim."""
-        verdict = f"{self.statement}: {self.verdict} (“{self.text}”)"
+        verdict = f"{self.statement}: {self.verdict_in_words} (“{self.text}”)"
         if self.sides.no_logarithm:
             return " ".join(f"{part}." for part in (verdict, *self.remarks))
         if self.sides.ratio is None:
@@ -161,7 +161,7 @@ class JudgedClaim:
     def remarks(self) -> list[str]:
         """Sentences beside the verdict, without their full stops."""
         remarks = list[str]()
-        if self.sides.among_learnt or self.word == NOT_LEARNT:
+        if self.sides.among_learnt or self.verdict == NOT_LEARNT:
             remarks.append(f"Runs that have learnt: {self.sides.learnt_words}")
         if self.sides.blocked:
             remarks.append("Too few runs have learnt at the same seeds to compare them")
@@ -175,11 +175,11 @@ class JudgedClaim:
             remarks.append(
                 f"The ratio moves from {first:.3g} at {axis}={low:g} to {last:.3g} at {axis}={high:g}"
             )
-        if self.word == "undecided" and self.alone != "undecided":
+        if self.verdict == "undecided" and self.alone != "undecided":
             remarks.append(f"Alone the claim would be decided, but not as one of {self.family} claims")
         if self.futile and self.decision:
             remarks.append(self.decision.why_futile)
-        elif self.word == "undecided" and self.sides.contrast:
+        elif self.verdict == "undecided" and self.sides.contrast:
             count = f"About {self.replicates:,}" if self.replicates else "More than 1,000"
             remarks.append(f"{count} replicates would decide the claim")
         return remarks
@@ -187,8 +187,8 @@ class JudgedClaim:
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for programs."""
         return {name: value for column in CLAIM_COLUMNS for name, value in _plain(column, self)} | {
-            "verdict": self.word,
-            "among_learnt_runs": self.verdict != self.word,
+            "verdict": self.verdict,
+            "among_learnt_runs": self.verdict_in_words != self.verdict,
             "alone": self.alone,
             "p": self.p,
             "remarks": self.remarks,
@@ -198,7 +198,7 @@ class JudgedClaim:
 CLAIM_COLUMNS: list[Column[JudgedClaim]] = [
     Column(("claim",), "in the words of its author", lambda claim: claim.text, leaves=True),
     Column(("statement",), "statement", lambda claim: claim.statement),
-    Column(("verdict",), "verdict", lambda claim: claim.verdict),
+    Column(("verdict",), "verdict", lambda claim: claim.verdict_in_words),
     Column(("ratio",), "ratio", lambda claim: claim.sides.ratio),
     Column(("low", "high"), "95 % interval", lambda claim: claim.interval),
     Column(("learnt",), "learnt", lambda claim: claim.learnt_in_words),
@@ -285,12 +285,12 @@ def _last_decisions(results: Results, specs: Sequence[ClaimSpec]) -> dict[str, D
 def _judged(
     spec: ClaimSpec,
     sides: Sides[CellResult],
-    verdict: Verdict,
+    judgement: ClaimJudgement,
     family: int,
     decision: Decision | None,
 ) -> JudgedClaim:
-    word, needed = verdict.word, None
-    if word == "undecided" and sides.contrast:
+    verdict, needed = judgement.verdict, None
+    if verdict == "undecided" and sides.contrast:
         # Holm may allow a wider level. The strictest level holds for all results of the other claims.
         alpha = ALPHA / family
         if sides.looks:
@@ -301,8 +301,8 @@ def _judged(
     if decision and decision.steps_factor != max((run.steps_factor for run in sides.runs), default=1):
         decision = None  # of shorter trainings
     if decision and decision.step == "decided":
-        word = cast(Word, decision.word)  # a look does not withdraw a verdict
-    return JudgedClaim(spec, sides, word, verdict.alone, family, verdict.p, needed, decision)
+        verdict = cast(ClaimVerdict, decision.verdict)  # a look does not withdraw a verdict
+    return JudgedClaim(spec, sides, verdict, judgement.alone, family, judgement.p, needed, decision)
 
 
 def claims_table(claims: Sequence[JudgedClaim]) -> pd.DataFrame:
@@ -322,7 +322,7 @@ def claim_notes(claims: Sequence[JudgedClaim]) -> list[str]:
             "Intervals are repeated 95 % confidence intervals of a claim alone: they hold at all looks together"
             f" ({seeds} replicates)."
         ]
-    lost = sum(claim.word == "undecided" != claim.alone for claim in claims)
+    lost = sum(claim.verdict == "undecided" != claim.alone for claim in claims)
     notes += family_notes(len(claims), "claims", lost)
     said = Counter(note for claim in claims for note in claim.sides.notes)
     notes += [f"{note} ({count} of {len(claims)} claims)." for note, count in said.items()]
@@ -372,5 +372,5 @@ def equal_flops_notes(results: Results, claims: Sequence[JudgedClaim]) -> list[s
 
 def count_words(claims: Sequence[JudgedClaim]) -> str:
     """The number of claims with each verdict: `holds 2, undecided 3`."""
-    counts = Counter(claim.word for claim in claims)
-    return ", ".join(f"{word} {counts[word]}" for word in WORDS if counts[word])
+    counts = Counter(claim.verdict for claim in claims)
+    return ", ".join(f"{word} {counts[word]}" for word in CLAIM_VERDICTS if counts[word])

@@ -39,9 +39,9 @@ from loopscale.stats.contrasts import (
 from loopscale.stats.multiplicity import judge_claims
 from loopscale.stats.verdict_rule import DIFFERENCE
 
-Word = Literal["less", "more", "level", "undecided", "not learnt", "no interval", "no answer"]
+ComparisonVerdict = Literal["less", "more", "level", "undecided", "not learnt", "no interval", "no answer"]
 NO_INTERVAL: Literal["no interval"] = "no interval"
-READERS_WORDS = {"less": "better", "more": "worse"}
+READERS_VERDICTS = {"less": "better", "more": "worse"}
 """Verdicts on the first error beside the second, as readers say them."""
 
 
@@ -59,7 +59,7 @@ class Comparison:
     """The lower end of the 95 % interval of `ratio`; None without an interval."""
     high: float | None = None
     """The upper end of this interval."""
-    word: Word = "no answer"
+    verdict: ComparisonVerdict = "no answer"
     """The verdict, corrected for the number of comparisons of the table."""
     seeds: int = 0
     """The number of replicates behind the interval; 0 without an interval."""
@@ -70,7 +70,7 @@ class Comparison:
     """The reason if there is no interval."""
     plateau: str = ""
     """The runs on the plateau, in words, if the verdict is "not learnt"."""
-    alone: Word = "no answer"
+    alone: ComparisonVerdict = "no answer"
     """The verdict of the interval, without correction."""
     adjusted_p: float | None = None
     """The p-value with the correction; None without an interval."""
@@ -79,13 +79,14 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """The ratio, its interval, both verdicts, and the number of replicates that would decide."""
+        keys = {"word": "verdict"}  # keys of JSON that differ from the attribute
         names = ("ratio", "low", "high", "word", "alone", "adjusted_p", "replicates")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, keys.get(name, name)) for name in names}
 
     @property
     def reversed(self) -> "Comparison":
         """The second error over the first error."""
-        words: dict[Word, Word] = {"less": "more", "more": "less"}
+        words: dict[ComparisonVerdict, ComparisonVerdict] = {"less": "more", "more": "less"}
         ends = (self.ratio, self.high, self.low)
         ratio, low, high = (None if end is None else 1 / end if end else math.inf for end in ends)
         return replace(
@@ -95,24 +96,24 @@ class Comparison:
             ratio=ratio,
             low=low,
             high=high,
-            word=words.get(self.word, self.word),
+            verdict=words.get(self.verdict, self.verdict),
             alone=words.get(self.alone, self.alone),
         )
 
     @property
-    def verdict(self) -> str:
+    def verdict_in_words(self) -> str:
         """The corrected verdict for readers: `better` for a smaller error."""
-        return READERS_WORDS.get(self.word, self.word)
+        return READERS_VERDICTS.get(self.verdict, self.verdict)
 
     @property
     def uncorrected(self) -> str:
         """The verdict without correction, for readers."""
-        return READERS_WORDS.get(self.alone, self.alone)
+        return READERS_VERDICTS.get(self.alone, self.alone)
 
     @property
     def lost(self) -> bool:
         """True if the comparison is decided alone, but not as one of its family."""
-        return self.word == "undecided" != self.alone
+        return self.verdict == "undecided" != self.alone
 
     @property
     def interval(self) -> Interval | None:
@@ -150,7 +151,7 @@ def _compared(
         return Comparison(*labels), None
     why = why_none(*rows) or "the noise is not known"
     ratio = float(np.exp(difference))
-    return Comparison(*labels, ratio, word=NO_INTERVAL, why=why, plateau=plateau, alone=NO_INTERVAL), None
+    return Comparison(*labels, ratio, verdict=NO_INTERVAL, why=why, plateau=plateau, alone=NO_INTERVAL), None
 
 
 def _compared_cells(
@@ -181,10 +182,10 @@ def _judged(compared: Sequence[_Compared], unlisted: int = 0) -> list[Comparison
             # The strictest level of the correction holds for all results of the other comparisons.
             needed = deciding_replicates(of_pair, level=1 - ALPHA / family)
         if of_pair:
-            words = {"word": verdict.verdict, "alone": verdict.alone, "adjusted_p": verdict.adjusted_p}
+            words = {"verdict": verdict.verdict, "alone": verdict.alone, "adjusted_p": verdict.adjusted_p}
             known = replace(known, **words, replicates=needed)
         if known.plateau:
-            known = replace(known, word="not learnt", replicates=None)
+            known = replace(known, verdict="not learnt", replicates=None)
         judged.append(replace(known, family=family))
     return judged
 
@@ -255,7 +256,7 @@ def compare_studies(
                 known.first,
                 known.second,
                 known.ratio,
-                word=NO_INTERVAL,
+                verdict=NO_INTERVAL,
                 why=why,
                 plateau=known.plateau,
                 alone=NO_INTERVAL,
@@ -322,7 +323,7 @@ def ratios_to_solver(results: Results, solver: str) -> pd.DataFrame:
             rows.append((cell.label, step, None, None, None, "not run"))
             continue
         row = next(compared)
-        rows.append((cell.label, step, row.ratio, row.low, row.high, words.get(row.word, "undecided")))
+        rows.append((cell.label, step, row.ratio, row.low, row.high, words.get(row.verdict, "undecided")))
     return pd.DataFrame(rows, columns=["cell", "step", "ratio", "low", "high", "verdict"])
 
 

@@ -127,20 +127,20 @@ def study_findings(results: Results, judged: tuple[list[Law], list[Unfitted]] | 
 
 def law_sentence(law: Law) -> str:
     """A law, the law of its bound, and the verdict, in words. The law must have a verdict."""
-    assert law.verdict
+    assert law.judgement
     name = law.along.rpartition(".")[2]
     axis, form = (name, name if axis_of(law.along).curve else f"unit of {name}"), type(law.shape)
     measure = measure_name(law.of).replace("_", " ").capitalize() + (
         f" ({readable(law.cell)})" if law.cell else ""
     )
-    if law.verdict.word == NO_LAW or law.predicted is None:
-        return f"{measure} along {name}: {law.verdict.word}, because {law.verdict.because}."
+    if law.judgement.verdict == NO_LAW or law.predicted is None:
+        return f"{measure} along {name}: {law.judgement.verdict}, because {law.judgement.because}."
     words = {"undecided": "undecided against", "agrees": "agrees with"}
-    verdict = f"{words.get(law.verdict.word, f'{law.verdict.word} than')} {bound_name(law.theory)}"
-    if law.verdict.word == NOT_LEARNT:
-        verdict = f"{NOT_LEARNT}: {law.verdict.because}"
-    elif law.verdict.word == "undecided" or law.verdict.flat:
-        verdict += f", because {law.verdict.because}"
+    verdict = f"{words.get(law.judgement.verdict, f'{law.judgement.verdict} than')} {bound_name(law.theory)}"
+    if law.judgement.verdict == NOT_LEARNT:
+        verdict = f"{NOT_LEARNT}: {law.judgement.because}"
+    elif law.judgement.verdict == "undecided" or law.judgement.flat:
+        verdict += f", because {law.judgement.because}"
     measured, predicted = form.worded(*axis, law.rate, law.low, law.high), form.worded(*axis, law.predicted)
     note = f" ({law.note})" if law.note else ""
     return f"{measure} {measured}. Theory ({bound_name(law.theory)}) {predicted}. Verdict: {verdict}{note}."
@@ -157,9 +157,9 @@ def prediction_sentence(law: Law, value: PredictedValue) -> str:
         return f"{text}. No run there has finished yet."
     word = (
         f"not judged, because {value.prediction.reason}"
-        if value.word == "not judged"
+        if value.verdict == "not judged"
         else "open, because only an interval is known"
-        if value.word == "open"
+        if value.verdict == "open"
         else f"a {value.merit}"
     )
     scores = f"{value.scores.capitalize()}, the CRPS of log errors; smaller is better."
@@ -171,7 +171,7 @@ def _sentences(findings: Findings) -> Iterator[str]:
     if not tasks:
         yield "No trial has finished yet, so there is no answer yet."
         return
-    verdicts = [law_sentence(law) for law in findings.laws if law.verdict]
+    verdicts = [law_sentence(law) for law in findings.laws if law.judgement]
     verdicts += dict.fromkeys(
         prediction_sentence(law, value) for law in findings.laws for value in law.predictions
     )
@@ -217,7 +217,7 @@ def _next_cell(first: CellResult, second: CellResult, compared: Comparison | Non
     assert compared
     decided = dict.fromkeys(("less", "more"), "the difference is decided")
     others = {"undecided": "undecided which is better", NOT_LEARNT: f"{NOT_LEARNT}: {compared.plateau}"}
-    verdict = (decided | others).get(compared.word, "no verdict")
+    verdict = (decided | others).get(compared.verdict, "no verdict")
     if compared.lost:
         verdict += f" among {compared.family:,} comparisons"
     return f"Next is {second.name} with {compared.span} times the error of {first.name}: {verdict}."
@@ -230,7 +230,7 @@ def _standing(standing: Standing) -> str:
     low, high = standing.comparison.low, standing.comparison.high
     interval = f" (95 % interval {number(low)} to {number(high)})" if low else ""
     algorithm = f"the error of {standing.algorithm} {after}, {number(standing.baseline_error)}"
-    verdict = f" ({NOT_LEARNT}: {standing.comparison.plateau})" if standing.word == NOT_LEARNT else ""
+    verdict = f" ({NOT_LEARNT}: {standing.comparison.plateau})" if standing.verdict == NOT_LEARNT else ""
     return f"That is {number(standing.ratio)} times{interval} {algorithm}{verdict}."
 
 
@@ -272,13 +272,17 @@ def open_questions(
         *_cells_against_algorithms(results, standings),
         *_close_calls(results),
         *(_beyond_range(end) for end in cells_at_ends(results, answers)),
-        *(_undecided_law(results, law) for law in laws if law.verdict and law.verdict.word == "undecided"),
+        *(
+            _undecided_law(results, law)
+            for law in laws
+            if law.judgement and law.judgement.verdict == "undecided"
+        ),
         *(OpenQuestion(f"A law of {law_name(law)}", law.because) for law in unfitted),
     ]
 
 
 def _undecided_claims(results: Results, claims: Sequence[JudgedClaim]) -> list[OpenQuestion]:
-    undecided = [claim for claim in claims if claim.word == "undecided"]
+    undecided = [claim for claim in claims if claim.verdict == "undecided"]
     fewest_first = sorted(undecided, key=lambda claim: claim.replicates or math.inf)
     return [claim_question(results, claim) for claim in fewest_first]
 
@@ -320,17 +324,17 @@ def _best_two_cells(
         return
     compared = against_best[others[0].key].reversed
     what = f"Whether {first.name} is better than {others[0].name}"
-    if compared.word == "no interval":
+    if compared.verdict == "no interval":
         runs = min(len(cell.runs) if cell.replicated else 0 for cell in (first, *others))
         because = f"there is no interval: {compared.why}"
         yield _priced(results, what, because, 2, None, max(0, 4 - 2 * runs))
-    elif compared.word == "undecided":
+    elif compared.verdict == "undecided":
         yield _undecided(results, what, compared, groups=2)
 
 
 def _cells_against_algorithms(results: Results, standings: Sequence[Standing]) -> Iterator[OpenQuestion]:
     """Undecided comparisons with algorithms. The comparison that needs the fewest replicates comes first."""
-    undecided = [standing for standing in standings if standing.word == "undecided"]
+    undecided = [standing for standing in standings if standing.verdict == "undecided"]
     decidable = [standing for standing in undecided if standing.comparison.replicates]
     fewest_first = sorted(decidable, key=lambda standing: standing.comparison.replicates or 0)
     for standing in fewest_first[:MOST_STANDINGS]:
@@ -379,12 +383,14 @@ def _beyond_range(end: AtEnd) -> OpenQuestion:
 
 def _undecided_law(results: Results, law: Law) -> OpenQuestion:
     """Along a curve, a replicate is one run. Along a setting, a replicate is one run at every value."""
-    verdict = law.verdict
-    assert verdict
+    judgement = law.judgement
+    assert judgement
     places = 1 if axis_of(law.along).curve else len(law.x)
-    more_trials = None if verdict.replicates is None else places * max(0, verdict.replicates - min(law.runs))
+    more_trials = (
+        None if judgement.replicates is None else places * max(0, judgement.replicates - min(law.runs))
+    )
     what = f"Whether {law_name(law)} falls as {bound_name(law.theory)} says"
-    return _priced(results, what, verdict.because, verdict.replicates, verdict.values, more_trials)
+    return _priced(results, what, judgement.because, judgement.replicates, judgement.values, more_trials)
 
 
 def _priced(

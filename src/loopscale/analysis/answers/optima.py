@@ -40,7 +40,7 @@ class OptimumRow:
         return self.flops_high <= EQUAL_COST * self.flops_low
 
     @property
-    def word(self) -> str:
+    def place(self) -> str:
         """Where the optimum lies, or why the place is unknown."""
         if self.plateau:
             return f"{NOT_LEARNT}: {self.plateau}"
@@ -61,7 +61,7 @@ OPTIMUM_COLUMNS: list[Column[OptimumRow]] = [
     Column(("least",), "least tried", lambda row: row.optimum.least),
     Column(("optimum",), "optimum", lambda row: None if row.plateau else row.optimum.value),
     Column(("low", "high"), "95 % interval", lambda row: Interval.of(row.optimum.low, row.optimum.high)),
-    Column.attribute("word", "place"),
+    Column.attribute("place"),
 ]
 
 

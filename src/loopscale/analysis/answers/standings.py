@@ -49,13 +49,13 @@ class Standing:
         return self.comparison.ratio or math.nan
 
     @property
-    def word(self) -> str:
-        return "exact" if self.exact else self.comparison.word
+    def verdict(self) -> str:
+        return "exact" if self.exact else self.comparison.verdict
 
     @property
-    def verdict(self) -> str:
+    def verdict_in_words(self) -> str:
         """The verdict for readers: `better` if the net has the smaller error."""
-        return "exact" if self.exact else self.comparison.verdict
+        return "exact" if self.exact else self.comparison.verdict_in_words
 
     @property
     def exact(self) -> bool:
@@ -76,7 +76,7 @@ STANDINGS: list[Column[Standing]] = [
     Column.attribute("baseline_error", "error of the algorithm", "1 = predicting nothing"),
     Column(("ratio",), "ratio", lambda standing: None if standing.exact else standing.ratio),
     Column(("low", "high"), "95 % interval", lambda standing: standing.comparison.interval),
-    Column(("word",), "verdict", lambda standing: standing.verdict),
+    Column(("word",), "verdict", lambda standing: standing.verdict_in_words),
     Column(("alone",), "uncorrected", lambda standing: standing.comparison.uncorrected),
 ]
 

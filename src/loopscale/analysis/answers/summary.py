@@ -25,7 +25,7 @@ AGAINST = {
     "level": "level with",
     "undecided": "not told apart from",
 }
-"""The place of a net beside an algorithm, by the judgement of the ratio of their errors."""
+"""The place of a net beside an algorithm, by the verdict on the ratio of their errors."""
 PLATEAU = ("has no verdict (nets on the plateau)", "have no verdict (nets on the plateau)")
 UNDECIDED = ("is undecided", "are undecided")
 OF_CELLS = {
@@ -77,8 +77,8 @@ def answer_sentences(findings: Findings) -> list[str]:
 
 def verdict_sentences(claims: Sequence[JudgedClaim], laws: Iterable[Law]) -> list[str]:
     """The verdicts of claims and of laws in at most two sentences, with the first claim of each clear verdict."""
-    words = [law.verdict.word for law in laws if law.verdict]
-    counts = Counter(claim.word for claim in claims).most_common()
+    words = [law.judgement.verdict for law in laws if law.judgement]
+    counts = Counter(claim.verdict for claim in claims).most_common()
     judged = [f"{_counted([word] * count, OF_CLAIMS)}{_quoted(word, claims)}" for word, count in counts]
     of_claims = f"Of {_many(len(claims), 'claim')}, {'; '.join(judged)}." if claims else ""
     of_laws = f"Of {_many(len(words), 'law')} beside theory, {_counted(words, OF_LAWS)}." if words else ""
@@ -87,7 +87,7 @@ def verdict_sentences(claims: Sequence[JudgedClaim], laws: Iterable[Law]) -> lis
 
 def _quoted(word: str, claims: Iterable[JudgedClaim]) -> str:
     """The first claim with this verdict, if the verdict is clear."""
-    first = next((claim.text for claim in claims if claim.word == word), "")
+    first = next((claim.text for claim in claims if claim.verdict == word), "")
     return f" (first: “{first}”)" if first and word in QUOTED else ""
 
 
@@ -134,7 +134,7 @@ def _lead(compared: Comparison) -> str:
         "level": "so both are level",
         NOT_LEARNT: f"but {compared.plateau}",
         "no interval": "but there are too few runs for a verdict",
-    }.get(compared.word, "so the order of both is undecided")
+    }.get(compared.verdict, "so the order of both is undecided")
 
 
 def _best_of_tasks(findings: Findings) -> str:
@@ -155,7 +155,7 @@ def _best_of_tasks(findings: Findings) -> str:
     leads = [compared for cells in rivals.values() if (compared := answers[cells[1].key].against_best)]
     ratios = [lead.ratio for lead in leads if lead.ratio is not None]
     ends = [number(end) for end in dict.fromkeys((min(ratios), max(ratios)))] if ratios else []
-    certain = sum(lead.word == "more" for lead in leads)
+    certain = sum(lead.verdict == "more" for lead in leads)
     return _sentence(
         [
             f"best on {count} of {_many(len(rivals), 'task')} is {name or 'the only cell'}",
@@ -189,7 +189,7 @@ def _beside_algorithms(findings: Findings) -> str:
     floors = [findings.results.floor(cell) for cell in findings.results.cells if cell.key in keys]
     left = _above_the_floors(regrets, [floor for floor in floors if floor], len(tasks))
     if len(tasks) > 1:
-        words = _counted((standing.word for standing in rows), OF_CELLS)
+        words = _counted((standing.verdict for standing in rows), OF_CELLS)
         beside = (
             [f"of {_many(len(rows), 'comparison')} with algorithms after as many steps, {words}"]
             if rows
@@ -226,7 +226,7 @@ def _against(rows: Iterable[Standing]) -> str:
     """`better than averaging, not told apart from newton`."""
     names: dict[str, list[str]] = {}
     for standing in rows:
-        words = AGAINST.get(standing.word, "without a verdict against")
+        words = AGAINST.get(standing.verdict, "without a verdict against")
         names.setdefault(words, []).append(standing.algorithm)
     order = [*AGAINST.values(), *names]
     return ", ".join(f"{words} {_few(names[words])}" for words in dict.fromkeys(order) if words in names)
@@ -241,8 +241,8 @@ def _few(names: list[str]) -> str:
 
 def _beside_theory(findings: Findings) -> str:
     """The verdicts of the laws, and the scores of predictions."""
-    words = [law.verdict.word for law in findings.laws if law.verdict]
-    scores = Counter(value.word for law in findings.laws for value in law.predictions if value.score)
+    words = [law.judgement.verdict for law in findings.laws if law.judgement]
+    scores = Counter(value.verdict for law in findings.laws for value in law.predictions if value.score)
     judged = scores["hit"] + scores["miss"]
     laws = [f"of {_many(len(words), 'law')} beside theory, {_counted(words, OF_LAWS)}"] if words else []
     foretold = [f"{scores['hit']} of {_many(judged, 'prediction')} were hits"] if judged else []
@@ -252,7 +252,7 @@ def _beside_theory(findings: Findings) -> str:
 def _open(findings: Findings) -> str:
     """The verdicts of the claims, the runs on the plateau, and the number of open questions."""
     learnt, questions = findings.results.learnt, len(findings.open)
-    words = _counted((claim.word for claim in findings.claims), OF_CLAIMS)
+    words = _counted((claim.verdict for claim in findings.claims), OF_CLAIMS)
     claims = [f"of {_many(len(findings.claims), 'claim')}, {words}"] if findings.claims else []
     falling = f", and {learnt.falling} still improve" if learnt.falling else ""
     nets = [f"{learnt.emerged} of {_many(learnt.of, 'net')} have learnt{falling}"] if learnt.of else []

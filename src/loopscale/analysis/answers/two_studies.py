@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from loopscale.analysis.answers.best_cells import Best, best
 from loopscale.analysis.answers.comparisons import (
-    READERS_WORDS,
+    READERS_VERDICTS,
     Comparison,
     compare_studies,
     correction_notes,
@@ -41,7 +41,7 @@ class Pair:
         return self.comparison.ratio
 
     def to_dict(self) -> dict[str, Any]:
-        return {"first": asdict(self.first), "second": asdict(self.second)} | self.comparison.to_dict()
+        return {"first": self.first.to_dict(), "second": self.second.to_dict()} | self.comparison.to_dict()
 
 
 PAIR_COLUMNS: list[Column[Pair]] = [
@@ -51,7 +51,7 @@ PAIR_COLUMNS: list[Column[Pair]] = [
     Column(("second_error",), "error of the second", lambda pair: pair.second.error, leaves=True),
     Column.attribute("ratio"),
     Column(("low", "high"), "95 % interval", lambda pair: pair.comparison.interval),
-    Column(("word",), "verdict on the second", lambda pair: pair.comparison.verdict),
+    Column(("word",), "verdict on the second", lambda pair: pair.comparison.verdict_in_words),
     Column(("alone",), "alone", lambda pair: pair.comparison.alone, leaves=True),
 ]
 
@@ -142,7 +142,7 @@ class TwoStudies:
         lists = {
             "pairs": [pair.to_dict() for pair in self.pairs],
             "laws": [law.to_dict() for law in self.laws],
-            "lowest": [answer and asdict(answer) for answer in self.lowest],
+            "lowest": [answer and answer.to_dict() for answer in self.lowest],
         }
         return {name: lists.get(name, getattr(self, name)) for name in self.__dataclass_fields__}
 
@@ -191,14 +191,14 @@ def _sentences(studies: TwoStudies) -> Iterator[str]:
         )
     if len(known) == 1:
         compared = known[0].comparison
-        verdict = "" if compared.word == "no interval" else f": {compared.verdict}"
-        verdict += f", {compared.plateau}" if compared.word == "not learnt" else ""
+        verdict = "" if compared.verdict == "no interval" else f": {compared.verdict_in_words}"
+        verdict += f", {compared.plateau}" if compared.verdict == "not learnt" else ""
         yield f"The error of {second} is {compared.span} times the error of {first}{verdict}."
     else:
         words = ("less", "more", "undecided", "not learnt", "no interval")
-        counts = {word: sum(pair.comparison.word == word for pair in known) for word in words}
+        counts = {word: sum(pair.comparison.verdict == word for pair in known) for word in words}
         summary = ", ".join(
-            f"{READERS_WORDS.get(word, word)} in {count}" for word, count in counts.items() if count
+            f"{READERS_VERDICTS.get(word, word)} in {count}" for word, count in counts.items() if count
         )
         yield f"Of {len(known)} pairs of cells, {second} beside {first} is: {summary}."
     errors = [

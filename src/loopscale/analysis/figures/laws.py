@@ -109,7 +109,7 @@ def _prediction(figure: go.Figure, value: PredictedValue, index: int, name: str)
             x=[value.at],
             y=rounded(np.exp([np.log(value.errors).mean()])),
             marker={"color": colour_of(index), "symbol": "diamond-open", "size": 9},
-            hovertemplate=f"held out: %{{y:.3g}}, {value.word}<extra></extra>",
+            hovertemplate=f"held out: %{{y:.3g}}, {value.verdict}<extra></extra>",
             **common,
         )
 

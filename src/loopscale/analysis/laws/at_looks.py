@@ -8,8 +8,9 @@ from loopscale.analysis.recorded.looks import decisions_of, schedule_of
 from loopscale.analysis.recorded.results import Results
 from loopscale.questions.until import family_hash
 from loopscale.stats.contrasts import ALPHA
-from loopscale.stats.fitting import FormFit, RateVerdict
+from loopscale.stats.fitting import FormFit
 from loopscale.stats.law_looks import LawLooks
+from loopscale.stats.verdict_rule import RateVerdict
 from loopscale.studies.law_questions import LawQuestion, law_questions
 
 
@@ -29,7 +30,7 @@ class LastLook:
     """The theory's values on the axis."""
     predicted: float
     """The theory's rate."""
-    word: RateVerdict
+    verdict: RateVerdict
     why_futile: str
     """Empty unless the study gave the law up."""
 

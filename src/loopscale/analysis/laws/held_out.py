@@ -49,8 +49,8 @@ class PredictedValue:
     """The number of finished runs that never emerge."""
 
     @property
-    def word(self) -> str:
-        """The score in a word: hit, miss, not judged or open.
+    def verdict(self) -> str:
+        """The verdict on the prediction: hit, miss, not judged or open.
 
         The score is open without finished runs, and if the interval of an emergence leaves the answer open.
         """
@@ -67,9 +67,9 @@ class PredictedValue:
 
     @property
     def merit(self) -> str:
-        """The word, and the naive predictions that are no worse: `hit, but no better than the last value`."""
-        if self.word != "hit" or not self.score or not self.score.worse_than:
-            return self.word
+        """The verdict, and the naive predictions that are no worse: `hit, but no better than the last value`."""
+        if self.verdict != "hit" or not self.score or not self.score.worse_than:
+            return self.verdict
         return f"hit, but no better than {' and '.join(self.score.worse_than)}"
 
     @property
@@ -82,7 +82,7 @@ class PredictedValue:
     @property
     def label(self) -> str:
         """The score and its errors, short enough for a table."""
-        text = self.merit.replace(self.word, f"{self.word} at {self.at:g}", 1)
+        text = self.merit.replace(self.verdict, f"{self.verdict} at {self.at:g}", 1)
         if self.score:
             text += f", {self.scores}"
         return text if self.foretold else f"{text}; {AFTERWARDS}"
@@ -97,7 +97,7 @@ class PredictedValue:
         text = f"{made} for {self.at:g}: {middle:.3g} ({low:.3g} .. {high:.3g})"
         if self.score is None:
             return f"{text}, no run has finished yet"
-        verdict = f"{self.word}, {self.prediction.reason}" if self.prediction.reason else self.merit
+        verdict = f"{self.verdict}, {self.prediction.reason}" if self.prediction.reason else self.merit
         return f"{text}, came {self.came}: {verdict}; {self.scores}"
 
 

@@ -25,17 +25,15 @@ from loopscale.questions.axes.base import LawAxis, axis_of
 from loopscale.questions.measures import CURVE_MEASURES
 from loopscale.stats.contrasts import MOST_DECIDING_REPLICATES, Array, student
 from loopscale.stats.fitting import (
-    LEAST_VALUES,
     LawFit,
-    RateVerdict,
     best_form,
-    judge_rate,
     margin_of,
     rate_of_course,
     with_pooled_noise,
 )
 from loopscale.stats.learning import Emergence
 from loopscale.stats.milestones import KINDS, Milestone, is_milestone, measure_of
+from loopscale.stats.verdict_rule import LEAST_VALUES, RateVerdict, judge_rate
 from loopscale.theory.bounds.base import Bound
 from loopscale.theory.prediction import is_regret_of_last_query, predict
 
@@ -54,10 +52,10 @@ MOST_REVERSED = 0.25
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """A verdict on a rate."""
+class LawJudgement:
+    """The verdict on a rate, with its reason and with the data that would decide."""
 
-    word: RateVerdict | Literal["not learnt", "no law"]
+    verdict: RateVerdict | Literal["not learnt", "no law"]
     """`not learnt` if runs stand on the plateau. The rate then describes which runs have left the plateau. `no law` if
     the residuals refuse every form."""
     because: str
@@ -75,7 +73,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Law(LawFit):
-    """A fitted law beside its theory, with its verdict."""
+    """A fitted law beside its theory, with its judgement."""
 
     of: str = "error"
     along: str = ""
@@ -89,7 +87,7 @@ class Law(LawFit):
     """The bound at each x."""
     absolute: bool = False
     """True if the bound describes the same quantity and hides no constant. Heights can then be compared too."""
-    verdict: Verdict | None = None
+    judgement: LawJudgement | None = None
     note: str = ""
     predictions: "tuple[PredictedValue, ...]" = ()
     """The held-out values with their predictions. The law is fitted to the other values. Empty without a held-out
@@ -113,7 +111,7 @@ class Law(LawFit):
     @property
     def why(self) -> str:
         """The reason of the verdict, and the note."""
-        return "; ".join(filter(None, (self.verdict.because if self.verdict else "", self.note)))
+        return "; ".join(filter(None, (self.judgement.because if self.judgement else "", self.note)))
 
     @property
     def axis(self) -> str:
@@ -125,6 +123,9 @@ class Law(LawFit):
         fields["low"], fields["high"] = (
             None if end is None or np.isinf(end) else end for end in (self.low, self.high)
         )
+        if judgement := fields.pop("judgement"):
+            judgement = {"word": judgement.pop("verdict"), **judgement}
+        fields["verdict"] = judgement
         return {name: value for name, value in fields.items() if name not in OF_PROGRAM}
 
 
@@ -253,11 +254,11 @@ def _laws(
         course = Course.of(asked, of, fit, sample, look)
         first_look = looks.first if looks and looks.judge(sample.cell) else ""
         pooled_over = sum(other.shape == fit.shape for other in fits) if curve else 0
-        verdict = _verdict(fit, course, look, first_look, pooled_over)
+        judgement = _judgement(fit, course, look, first_look, pooled_over)
         notes = [course.problem or _censored_words(fit, of)]
         if plateau := on_plateau(sample.runs, of):
-            notes += [] if verdict else [f"{NOT_LEARNT}: {plateau}"]
-            verdict = verdict and Verdict("not learnt", plateau)
+            notes += [] if judgement else [f"{NOT_LEARNT}: {plateau}"]
+            judgement = judgement and LawJudgement("not learnt", plateau)
         elif not is_milestone(of):
             notes.append(steps_words(sample.runs, along))
         laws.append(
@@ -271,7 +272,7 @@ def _laws(
                 predicted=course.predicted,
                 theory_y=course.y,
                 absolute=course.absolute,
-                verdict=verdict,
+                judgement=judgement,
                 note="; ".join(filter(None, notes)),
                 predictions=held_out.predicted(sample.cell) if held_out else (),
                 at_look=bool(first_look),
@@ -281,22 +282,22 @@ def _laws(
     return laws, unfitted
 
 
-def _verdict(
+def _judgement(
     fit: LawFit, course: Course, look: "LastLook | None", first_look: str, pooled_over: int
-) -> Verdict | None:
-    """The verdict on a law whose runs have learnt; None without a theory, unless the values refuse all forms.
+) -> LawJudgement | None:
+    """The judgement of a law whose runs have learnt; None without a theory, unless the values refuse all forms.
 
     `first_look` are the replicates of the first look, in words; empty if no look judges the law.
     """
-    verdict = None
+    judgement = None
     if look:
-        verdict = verdict_at_look(fit, look)
+        judgement = judgement_at_look(fit, look)
     elif course.predicted is not None:
-        early = Verdict("undecided", first_look) if first_look else None
-        verdict = early or compare_rates(fit, course.predicted, pooled_over)
-    if first_look and verdict and verdict.word != "undecided":  # a look does not withdraw a verdict
-        return verdict
-    return refusal(fit) or verdict
+        early = LawJudgement("undecided", first_look) if first_look else None
+        judgement = early or compare_rates(fit, course.predicted, pooled_over)
+    if first_look and judgement and judgement.verdict != "undecided":  # a look does not withdraw a verdict
+        return judgement
+    return refusal(fit) or judgement
 
 
 def fit_sample(forms: Sequence[str], of: str, sample: Sample) -> LawFit:
@@ -317,20 +318,20 @@ def _censored_words(fit: LawFit, of: str) -> str:
     return f"{fit.censored} of {sum(fit.runs)} runs never {milestone.verb}, and count as censored"
 
 
-def verdict_at_look(fit: LawFit, look: "LastLook") -> Verdict:
-    """The verdict of the last look that the runs allow, corrected for the number of laws.
+def judgement_at_look(fit: LawFit, look: "LastLook") -> LawJudgement:
+    """The judgement of the last look that the runs allow, corrected for the number of laws.
 
     The printed interval is that of the law alone, at all looks together.
     """
     corrected = replace(fit, low=look.low, high=look.high, runs=(look.seeds,))
-    verdict = compare_rates(corrected, look.predicted)
-    if look.word != verdict.word:  # a look does not withdraw a verdict
-        verdict = Verdict(look.word, "an earlier look decided it")
-    return replace(verdict, because=look.why_futile) if look.why_futile else verdict
+    judgement = compare_rates(corrected, look.predicted)
+    if look.verdict != judgement.verdict:  # a look does not withdraw a verdict
+        judgement = LawJudgement(look.verdict, "an earlier look decided it")
+    return replace(judgement, because=look.why_futile) if look.why_futile else judgement
 
 
-def refusal(fit: LawFit) -> Verdict | None:
-    """The verdict "no law" if the values refuse all forms.
+def refusal(fit: LawFit) -> LawJudgement | None:
+    """The judgement "no law" if the values refuse all forms.
 
     Two things together refuse a law. The values scatter about the best form by more than the noise of the replicates
     (an F test). And the values turn: against the direction of the law they move by more than a quarter of their range,
@@ -342,7 +343,7 @@ def refusal(fit: LawFit) -> Verdict | None:
         f"the values turn by {turned * 100:.0f} % of their range against the direction of the best form, and scatter "
         "by more than their noise"
     )
-    return Verdict(NO_LAW, because)
+    return LawJudgement(NO_LAW, because)
 
 
 def reversal(errors: Sequence[float], rate: float) -> float:
@@ -353,8 +354,8 @@ def reversal(errors: Sequence[float], rate: float) -> float:
     return rise / span if span > 0 else 0.0
 
 
-def compare_rates(fit: LawFit, predicted: float, curves: int = 0) -> Verdict:
-    """The verdict on the rate of a law beside the predicted rate.
+def compare_rates(fit: LawFit, predicted: float, curves: int = 0) -> LawJudgement:
+    """The judgement of the rate of a law beside the predicted rate.
 
     Parameters
     ----------
@@ -365,27 +366,27 @@ def compare_rates(fit: LawFit, predicted: float, curves: int = 0) -> Verdict:
     low, high, values = fit.low, fit.high, len(fit.x)
     if values < LEAST_VALUES:
         because = f"{values} values on the axis are too few; {LEAST_VALUES} could decide it"
-        return Verdict("undecided", because, values=LEAST_VALUES)
+        return LawJudgement("undecided", because, values=LEAST_VALUES)
     if low is None or high is None:
-        return Verdict("undecided", "one replicate gives no interval; two would", replicates=2)
+        return LawJudgement("undecided", "one replicate gives no interval; two would", replicates=2)
     margin = margin_of(fit.form, predicted)
-    word = judge_rate(low, high, predicted, fit.form, values)
-    if word == "agrees":
+    verdict = judge_rate(low, high, predicted, margin, values)
+    if verdict == "agrees":
         flat = low <= 0 <= high
         because = f"the interval lies within {margin:.2g} of the predicted {predicted:.3g}"
         because += "; the interval holds 0, so a flat line would agree as well" * flat
-        return Verdict(word, because, flat=flat)
-    if word != "undecided":
-        side = "above" if word == "faster" else "below"
-        return Verdict(word, f"the interval lies {side} the predicted {predicted:.3g}")
+        return LawJudgement(verdict, because, flat=flat)
+    if verdict != "undecided":
+        side = "above" if verdict == "faster" else "below"
+        return LawJudgement(verdict, f"the interval lies {side} the predicted {predicted:.3g}")
     return _undecided(fit, high - low, predicted, margin, curves)
 
 
-def _undecided(fit: LawFit, width: float, predicted: float, margin: float, curves: int) -> Verdict:
+def _undecided(fit: LawFit, width: float, predicted: float, margin: float, curves: int) -> LawJudgement:
     values, runs, off = len(fit.x), min(fit.runs), abs(fit.rate - predicted)
     if not math.isfinite(width):
         because = "the data do not bound the rate; a longer axis would"
-        return Verdict("undecided", because, values=2 * values)
+        return LawJudgement("undecided", because, values=2 * values)
     target = 2 * margin if width > 2 * margin else 2 * max(margin - off, off)
     replicates = _enough_replicates(width / target, runs, curves or values)
     more_values = None if curves else math.ceil(values * (width / target) ** 2)
@@ -396,7 +397,7 @@ def _undecided(fit: LawFit, width: float, predicted: float, margin: float, curve
     if not curves:
         remedies.append(f"{more_values or f'over {MOST_DECIDING_REPLICATES}'} values (now {values})")
     because = f"the interval is {width:.2g} wide; {' or '.join(remedies)} would bring it below {target:.2g}"
-    return Verdict("undecided", because, replicates, more_values)
+    return LawJudgement("undecided", because, replicates, more_values)
 
 
 def _enough_replicates(shrink: float, runs: int, groups: int) -> int | None:

@@ -11,7 +11,7 @@ LAW_COLUMNS: list[Column[Law]] = [
     Column(("cell",), "cell", lambda law: law.cell or "all"),
     Column.attribute("of", "measure"),
     Column(("along",), "along", lambda law: law.axis),
-    Column(("verdict",), "verdict", lambda law: law.verdict.word if law.verdict else None),
+    Column(("verdict",), "verdict", lambda law: law.judgement.verdict if law.judgement else None),
     Column.attribute("rate"),
     Column.interval("low", "high"),
     Column.attribute("predicted"),
@@ -51,7 +51,7 @@ def law_name(law: Law | Unfitted, axis: str = "") -> str:
 def law_line(law: Law) -> str:
     """A law in one line with its verdict, and in indented lines below the reason, the note and the held-out test."""
     name, span = law_name(law, law.axis), f"for {law.along} {law.x[0]:g} .. {law.x[-1]:g}"
-    if law.verdict and law.verdict.word == NO_LAW:
+    if law.judgement and law.judgement.verdict == NO_LAW:
         text = f"law: {name} follows no law of its forms, {span}"
     else:
         interval = Interval.of(law.low, law.high)
@@ -59,6 +59,6 @@ def law_line(law: Law) -> str:
         text = f"law: {name} is {law.form.replace('_', ' ')}, {rate}, {span}"
         if law.theory and law.predicted is not None:
             text += f"; {bound_name(law.theory)} predicts {law.predicted:.3g}"
-        text += f": {law.verdict.word}" if law.verdict else ""
-    because = law.verdict.because if law.verdict else ""
+        text += f": {law.judgement.verdict}" if law.judgement else ""
+    because = law.judgement.because if law.judgement else ""
     return "\n  ".join(filter(None, (text, because, law.note, law.test_words)))

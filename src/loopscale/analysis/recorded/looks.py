@@ -63,11 +63,11 @@ def order_sentences(results: Results) -> Iterator[str]:
             if each.steps_factor == factor // 2 and not set(each.cells).isdisjoint(keys)
         }
         for each in judged.values():
-            yield f"Verdict {before}: {each.text}: {each.word}."
+            yield f"Verdict {before}: {each.text}: {each.verdict}."
 
 
 def _reason(decision: Decision) -> str:
-    if decision.word == "not learnt":
+    if decision.verdict == "not learnt":
         return f"nets of “{decision.text}” stood on the plateau"
     return f"“{decision.text}” was open, and its errors still fell or its cells belong to such a question"
 

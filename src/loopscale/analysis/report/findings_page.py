@@ -22,7 +22,7 @@ from loopscale.core.titles import bound_name
 from loopscale.errors import CorpusError
 from loopscale.notation.files import study_names
 from loopscale.notation.mistakes import Mistakes
-from loopscale.questions.claim import WORDS
+from loopscale.questions.claim import CLAIM_VERDICTS
 
 if TYPE_CHECKING:  # prices import torch, which the records do without
     from loopscale.foresight.plan import Price
@@ -203,13 +203,13 @@ def _notes(claims: Sequence[JudgedClaim]) -> Iterator[str]:
 def _claim_cells(results: Results, claim: JudgedClaim) -> list[str]:
     source = f", {claim.spec.source}" if claim.spec.source else ""
     text = f"{claim.statement} (“{claim.text}”{source})"
-    cost = cost_in_words(claim_question(results, claim)) if claim.word == "undecided" else "–"
+    cost = cost_in_words(claim_question(results, claim)) if claim.verdict == "undecided" else "–"
     equal = at_equal_flops(results, claim)
     flops = equal.ratio_in_words if equal else "–"
     learnt = claim.learnt_in_words or "–"
     runs = claim.sides.runs
     state = [learnt, over_words(runs), recipe_words(runs)]
-    return [text, f"**{claim.verdict}**", _ratio(claim), flops, *state, cost]
+    return [text, f"**{claim.verdict_in_words}**", _ratio(claim), flops, *state, cost]
 
 
 def _ratio(claim: JudgedClaim) -> str:
@@ -232,7 +232,7 @@ def _of_pairs(claim: JudgedClaim) -> str:
 def _law_cells(findings: Findings, law: Law) -> list[str]:
     interval = f"{law.low:.3g} to {law.high:.3g}" if None not in (law.low, law.high) else "no interval"
     theory = "–" if law.predicted is None else f"{bound_name(law.theory)}: {law.predicted:.3g}"
-    verdict = f"**{law.verdict.word}**, {law.verdict.because}" if law.verdict else "–"
+    verdict = f"**{law.judgement.verdict}**, {law.judgement.because}" if law.judgement else "–"
     asked = (
         each
         for each in findings.open
@@ -289,7 +289,7 @@ def _planned_ranges(file: Path) -> dict[str, str]:
 def readme_total(words: Sequence[str], studies: int) -> str:
     """The number of verdicts of all studies, as sentences."""
     counts = Counter(words)
-    total = ", ".join(f"{counts[word]} {word}" for word in WORDS if counts[word])
+    total = ", ".join(f"{counts[word]} {word}" for word in CLAIM_VERDICTS if counts[word])
     return f"{studies} studies make {len(words)} claims. The verdicts are: {total}."
 
 
@@ -304,7 +304,7 @@ def overview(found: Sequence[Section]) -> list[str]:
 
 def readme_section(found: Sequence[Section]) -> str:
     """The sentences on findings in README.md, between their markers."""
-    words = [claim.word for section in found for claim in section.findings.claims]
+    words = [claim.verdict for section in found for claim in section.findings.claims]
     total = readme_total(words, sum(bool(section.findings.claims) for section in found))
     link = f"[{FINDINGS_FILE}]({FINDINGS_FILE})"
     page = f"The page {link} lists every claim and every law, with the interval and the cost of a verdict."

@@ -162,9 +162,9 @@ def headline_item(number: int, headline: Headline, section: Section) -> Iterator
 
 def claim_sentences(headline: Headline, claim: JudgedClaim) -> list[str]:
     """The figure of a claim with its interval, and the verdict."""
-    verdict = f"“{claim.text}”: **{claim.verdict}**."
+    verdict = f"“{claim.text}”: **{claim.verdict_in_words}**."
     counts = claim.sides.learnt_words
-    if claim.sides.ratio is None or claim.word in (NOT_LEARNT, "learns more often", "learns less often"):
+    if claim.sides.ratio is None or claim.verdict in (NOT_LEARNT, "learns more often", "learns less often"):
         learnt = f"{headline.where}, the counts of learnt runs are {counts}"
         return [f"{learnt}: {headline.first}, then {headline.second}.", verdict]
     interval = claim.interval
@@ -185,8 +185,8 @@ def law_sentences(headline: Headline, law: Law) -> list[str]:
     sentences = [f"{headline.where}, the {headline.measure} {measured}."]
     if law.predicted is not None:
         sentences.append(f"Theory ({bound_name(law.theory)}) {form.worded(axis, axis, law.predicted)}.")
-    if law.verdict:
-        sentences.append(f"Verdict: **{law.verdict.word}**.")
+    if law.judgement:
+        sentences.append(f"Verdict: **{law.judgement.verdict}**.")
     for value in law.predictions:
         if not value.score:
             continue
@@ -195,8 +195,8 @@ def law_sentences(headline: Headline, law: Law) -> list[str]:
         when = "before these runs" if value.foretold else "afterwards"
         sentences.append(
             f"At {value.at:g}, the law predicted {centre} ({low} to {high}) {when}, and the runs gave {value.came}:"
-            f" a {value.word}."
-            if value.word in ("hit", "miss")
-            else f"At {value.at:g}, the prediction is {value.word}."
+            f" a {value.verdict}."
+            if value.verdict in ("hit", "miss")
+            else f"At {value.at:g}, the prediction is {value.verdict}."
         )
     return sentences

@@ -8,7 +8,7 @@ from loopscale.analysis.answers.findings import Findings, study_findings
 from loopscale.analysis.recorded.floors import FLOORS_FILE
 from loopscale.analysis.recorded.load import find_results
 from loopscale.analysis.recorded.results import Results, TrialResult
-from loopscale.questions.claim import WORDS
+from loopscale.questions.claim import CLAIM_VERDICTS
 from loopscale.records.stores.exported import ABOUT
 from loopscale.records.stores.opening import open_store
 
@@ -30,13 +30,13 @@ class Section:
     @property
     def counts(self) -> str:
         """The number of claims with each verdict: `2 hold, 1 undecided`."""
-        counts = Counter(claim.word for claim in self.findings.claims)
-        return ", ".join(f"{counts[word]} {word}" for word in WORDS if counts[word]) or "–"
+        counts = Counter(claim.verdict for claim in self.findings.claims)
+        return ", ".join(f"{counts[word]} {word}" for word in CLAIM_VERDICTS if counts[word]) or "–"
 
     @property
     def law_counts(self) -> str:
         """The number of laws with each verdict: `1 agrees, 2 undecided`."""
-        words = [law.verdict.word for law in self.findings.laws if law.verdict]
+        words = [law.judgement.verdict for law in self.findings.laws if law.judgement]
         counts = ", ".join(f"{count} {word}" for word, count in sorted(Counter(words).items()))
         return counts or "–"
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from loopscale.core.config import leaves
-from loopscale.questions.claim import FINAL_WORDS, VERDICTS_OF_LEARNING, ClaimSpec
+from loopscale.questions.claim import FINAL_VERDICTS, VERDICTS_OF_LEARNING, ClaimSpec
 from loopscale.questions.claim_evidence import Sides, compare_sides
-from loopscale.questions.claim_verdict import Verdict, judge
+from loopscale.questions.claim_verdict import ClaimJudgement, judge
 from loopscale.questions.until import question_hash
 from loopscale.records.decisions import Kind
 from loopscale.runner.decide.cell_run import CellRun
@@ -47,7 +47,7 @@ class Judged:
     looked
         False if the runs allow no look yet.
     decided
-        True if the word ends the question.
+        True if the verdict ends the question.
     futile
         True if more replicates will probably not decide the question.
     falling
@@ -64,7 +64,7 @@ class Judged:
     cells: tuple[CellRun, ...]
     valued: int
     looked: bool
-    word: str
+    verdict: str
     decided: bool
     futile: bool
     falling: bool
@@ -115,40 +115,45 @@ class ClaimQuestions:
         """The verdicts on all claims from the present runs."""
         claims, runs = self.study.claims, self._present_runs()
         sides = [compare_sides(runs, claim) for claim in claims]
-        verdicts = judge(claims, sides)
+        judgements = judge(claims, sides)
         alphas = (
-            self._alpha(verdicts),
-            ALPHA / max(1, sum(each.of_learning == "undecided" for each in verdicts)),
+            self._alpha(judgements),
+            ALPHA / max(1, sum(each.of_learning == "undecided" for each in judgements)),
         )
         return [
-            self._judged(number, data, verdict, *alphas)
-            for number, (data, verdict) in enumerate(zip(sides, verdicts, strict=True))
+            self._judged(number, data, judgement, *alphas)
+            for number, (data, judgement) in enumerate(zip(sides, judgements, strict=True))
         ]
 
-    def _alpha(self, verdicts: Sequence[Verdict]) -> float:
+    def _alpha(self, judgements: Sequence[ClaimJudgement]) -> float:
         """The level at which an open claim is judged next: Holm's, or Bonferroni's if a claim has a margin."""
-        left = len(verdicts)
+        left = len(judgements)
         if all(claim.rule.room is None for claim in self.study.claims):
-            left -= sum(verdict.of_ratio != "undecided" for verdict in verdicts)
+            left -= sum(judgement.of_ratio != "undecided" for judgement in judgements)
         return ALPHA / max(left, 1)
 
     def _judged(
-        self, number: int, sides: Sides[LiveCell], verdict: Verdict, alpha: float, alpha_of_learning: float
+        self,
+        number: int,
+        sides: Sides[LiveCell],
+        judgement: ClaimJudgement,
+        alpha: float,
+        alpha_of_learning: float,
     ) -> Judged:
         claim, looks, learning = self.study.claims[number], sides.looks, sides.learning
-        cells, word = self._cells[number], verdict.word
+        cells, verdict = self._cells[number], judgement.verdict
         counted = learnt(cells)
         low, high = looks.interval() if looks else (math.nan, math.nan)
         present = looks.contrasts[-1] if looks else None
         chances, needed = [math.nan], [math.nan]
         if looks:
             chances.append(looks.chance(claim.rule, alpha))
-        if looks and present and word == "undecided":
+        if looks and present and verdict == "undecided":
             level = 1 - float(looks.schedule.alphas(alpha)[-1])
             seeds = deciding_replicates(present, claim.rule, level, MOST_NEEDED)
             rate = present.seeds / sides.valued
             needed.append(len(cells) * (math.ceil(seeds / rate) - sides.valued) if seeds else math.inf)
-        if learning and word in ("undecided", "not learnt"):
+        if learning and verdict in ("undecided", "not learnt"):
             chances.append(learning.chance(alpha_of_learning))
             more = learning.deciding_runs(alpha_of_learning) - learning.runs[-1]
             needed.append(2 * math.ceil(more) if math.isfinite(more) else math.inf)
@@ -160,17 +165,18 @@ class ClaimQuestions:
             cells=cells,
             valued=sides.valued,
             looked=looks is not None or sides.blocked,
-            word=word,
+            verdict=verdict,
             # Learnt runs may still decide the ratio after the counts of learnt runs are decided.
-            decided=word in FINAL_WORDS and (word not in VERDICTS_OF_LEARNING.values() or ratio_over),
+            decided=verdict in FINAL_VERDICTS
+            and (verdict not in VERDICTS_OF_LEARNING.values() or ratio_over),
             futile=ratio_over and (not learning or learning.is_futile(alpha_of_learning)),
             falling=counted.mostly_unfinished,
             chance=float(np.fmax.reduce(chances)),
             estimate=math.exp(present.difference) if present else math.nan,
             low=_exp(low),
             high=_exp(high),
-            p=verdict.p,
-            adjusted_p=verdict.adjusted_p,
+            p=judgement.p,
+            adjusted_p=judgement.adjusted_p,
             needed=float(np.fmin.reduce(needed)),
             learnt="" if counted.all or not claim.gated else sides.learnt_words,
         )
@@ -216,11 +222,11 @@ class LawQuestions:
         cells = tuple(self._cell_runs[key] for key in question.places)
         errors = question.errors(LiveCell(cell, index, _no_curve) for index, cell in enumerate(cells))
         looks = self._looks(question, errors)
-        word = looks.verdict(alpha) if looks else "undecided"
+        verdict = looks.verdict(alpha) if looks else "undecided"
         if not learnt(cells).all:
-            word = "not learnt"
+            verdict = "not learnt"
         needed, wants_values = math.nan, False
-        if looks and word == "undecided":
+        if looks and verdict == "undecided":
             seeds = looks.deciding_replicates(alpha, MOST_NEEDED)
             needed = len(cells) * (seeds - looks.seeds) if seeds else math.inf
             if question.identity in self.second:
@@ -235,8 +241,8 @@ class LawQuestions:
             cells=cells,
             valued=min(len(usable_errors(values)) for values in errors.values()),
             looked=looks is not None,
-            word=word,
-            decided=word in ("agrees", "faster", "slower"),
+            verdict=verdict,
+            decided=verdict in ("agrees", "faster", "slower"),
             futile=bool(looks and looks.is_futile(alpha)),
             falling=learnt(cells).mostly_falling,
             chance=looks.chance(alpha) if looks else math.nan,

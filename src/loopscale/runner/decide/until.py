@@ -165,9 +165,9 @@ class StudyLooks:
         if last is None:
             return f"the first look takes {self.schedule.seeds[0]} replicates"
         if last.step == "longer":
-            return f"{last.word}, so its cells are trained at {last.next_factor} times the steps"
+            return f"{last.verdict}, so its cells are trained at {last.next_factor} times the steps"
         needed = f"about {last.needed:,.0f}" if math.isfinite(last.needed) else "an unknown number of"
-        return f"{last.word} after {last.seeds} replicates, a verdict takes {needed} more runs"
+        return f"{last.verdict} after {last.seeds} replicates, a verdict takes {needed} more runs"
 
     def judge(self) -> LookResult:
         """Judge all questions. Call this when every ordered replicate is over.
@@ -204,7 +204,7 @@ class StudyLooks:
             decision
             for decision in decisions
             if decision.question not in self._over
-            or (decision.step == "decided" and self._last[decision.question].word != decision.word)
+            or (decision.step == "decided" and self._last[decision.question].verdict != decision.verdict)
         ]
 
     def _apply(self, group: "Group", decisions: Sequence[Decision]) -> set[str]:
@@ -277,9 +277,9 @@ class StudyLooks:
         goal, may_be_longer = self._goal(group), group.steps_factor < self._longest
         if judged.decided:
             return "decided"
-        if judged.word == "not learnt" and may_be_longer:
+        if judged.verdict == "not learnt" and may_be_longer:
             return "longer"
-        if judged.word == "not learnt" and (judged.kind == "law" or judged.futile):
+        if judged.verdict == "not learnt" and (judged.kind == "law" or judged.futile):
             return "not learnt"
         if not judged.looked or judged.valued < goal:
             return "no data"
@@ -313,7 +313,7 @@ class StudyLooks:
             high=judged.high,
             p=judged.p,
             adjusted_p=judged.adjusted_p,
-            word=judged.word,
+            verdict=judged.verdict,
             chance=judged.chance,
             step=step,
             replicates=replicates,

@@ -259,7 +259,7 @@ def _forecast(
         float(np.mean(seeds)) if ended else math.nan,
         float(np.std(seeds)) if ended else math.nan,
         _covered(study, ended, assumed.truth),
-        {word: count / courses for word, count in Counter(each.word for each in ended).items()},
+        {word: count / courses for word, count in Counter(each.verdict for each in ended).items()},
         {step: count / courses for step, count in Counter(each.step for each in ended).items()},
     )
 

@@ -6,8 +6,8 @@ from loopscale.notation.mistakes import Fault, one_of
 from loopscale.pricing.training_budget import ENDLESS, STEPS_AND_BUDGETS
 from loopscale.questions.claim import CellSide, ClaimSpec
 from loopscale.questions.until import UntilDecided, in_reserve
-from loopscale.stats.fitting import LEAST_VALUES
 from loopscale.stats.milestones import EMERGED_AT, REACHED
+from loopscale.stats.verdict_rule import LEAST_VALUES
 from loopscale.studies.cells import Cell, Layout
 from loopscale.studies.law_questions import is_judged, law_questions
 from loopscale.studies.schema import StudySchema
