@@ -208,7 +208,7 @@ def test_a_steep_law_whose_cells_were_tuned_apart_is_no_refused_law():
 
 def test_a_refused_law_has_its_reason_in_the_line_and_the_sentence():
     fit = four_values([0.52, 0.22, 0.14, 0.26], 0, 0.05)
-    law = Law(**vars(fit), of="error", along="training.loops", verdict=refusal(fit))
+    law = Law(**vars(fit), of="error", along="training.loops", judgement=refusal(fit))
     assert law.judgement is not None
     assert law.judgement.verdict == "no law"
     first, why, _ = law_line(law).split("\n")

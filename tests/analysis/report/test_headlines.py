@@ -85,12 +85,12 @@ def test_a_claim_has_its_ratio_interval_and_verdict(quickstart: Section):
     assert f"AlgoFormer has {claim.sides.ratio:.3g} times the regret of GPT-2" in figure
     assert f"(95 % interval {claim.interval.low:.3g} to {claim.interval.high:.3g})" in figure
     assert verdict.endswith(f"**{claim.verdict_in_words}**.")
-    plateau = replace(claim, word="not learnt")
+    plateau = replace(claim, verdict="not learnt")
     assert "counts of learnt runs" in claim_sentences(headline, plateau)[0]
 
 
 def test_a_law_has_its_rate_theory_and_verdict(quickstart: Section):
-    law = next(each for each in quickstart.findings.laws if each.theory and each.verdict)
+    law = next(each for each in quickstart.findings.laws if each.theory and each.judgement)
     headline = Headline.model_validate(
         changed(claim=None, law=LAW, axis="loop", where="In the plane", measure="excess error")
     )
