@@ -371,7 +371,9 @@ def test_a_decision_survives_its_record():
     store = Store([note])
     (read,) = store.decisions()
     assert note.key == STUDY
-    assert json.loads(note.tags[decision.tag])["word"] == "undecided", "stores of older versions have this key"
+    assert json.loads(note.tags[decision.tag])["word"] == "undecided", (
+        "stores of older versions have this key"
+    )
     assert read.at == note.at
     assert repr(replace(read, at=0)) == repr(replace(decision, text="a" * 500))
 
