@@ -42,6 +42,8 @@ baselines: [least_squares]
 """
 TRIALS = 12
 RESULT = "evaluate/error"
+PAUSE = (5, 45)
+"""Seconds between two acts. A driver that is killed faster than it starts would never end."""
 Ends = dict[str, float]
 
 
@@ -251,6 +253,7 @@ def main() -> None:
         root = Path(name)
         server = Guarded(root)
         server.start()
+        users = list[User]()
         try:
             for user in USERS:
                 server.ask("2.0/mlflow/users/create", username=user, password=password(user))
@@ -260,7 +263,7 @@ def main() -> None:
                 for user in users:
                     user.begin()
                 while any(user.driver for user in users):
-                    time.sleep(rng.uniform(1, 15))
+                    time.sleep(rng.uniform(*PAUSE))
                     for user in users:
                         if user.driver is None or user.driver.poll() is None:
                             continue
@@ -274,8 +277,8 @@ def main() -> None:
                         if time.monotonic() < until:
                             user.begin()
                     running = [user for user in users if user.driver]
-                    if not running:
-                        break
+                    if not running or time.monotonic() > until:
+                        continue  # the last studies end without another act
                     user, act = rng.choice(running), rng.choice(("kill", "verb", "request"))
                     other = users[1 - users.index(user)]
                     if act == "kill":
@@ -285,6 +288,9 @@ def main() -> None:
                     elif other.driver:
                         print(f"{user.name}: {getattr(attempts, act)(user, other)}", flush=True)
         finally:
+            for user in users:
+                if user.driver and user.driver.poll() is None:
+                    user.kill()
             server.kill()
     killed = sum(user.killed for user in users)
     print(
