@@ -1,10 +1,12 @@
 """The contract of the figures of the package (`loopscale.contracts.figures`)."""
 
+from pathlib import Path
+
 import pytest
 
 from loopscale.analysis.figures.base import Figure, report_figures
 from loopscale.analysis.figures.panels import shows_values
-from loopscale.analysis.notebook import StudyResults
+from loopscale.analysis.notebook import StudyResults, results
 from loopscale.contracts.figures import *  # noqa: F403
 from loopscale.contracts.figures import drawn, planted
 
@@ -30,3 +32,11 @@ def test_a_notebook_has_the_figures_of_a_kind_by_title():
     assert list(study.figures("tuning")) == ["Tuning: training.lr", "Tuning: model.width"]
     with pytest.raises(ValueError, match="there is no figure 'tunin'; did you mean tuning"):
         study.figures("tunin")
+
+
+def test_sentences_have_no_figure_along_the_pairs_of_a_prompt():
+    """A sentence asks one query, so nothing varies along the pairs."""
+    exported = Path(__file__).parents[2] / "notebooks/data/translation_reduced_german_english"
+    study = results("translation/reduced/german_english", exported)
+    assert study.figures("points") == study.figures("points_regret") == {}
+    assert study.figures("loops")

@@ -62,6 +62,11 @@ def has_regret(cells: Sequence[CellResult]) -> bool:
     return any(bool((curve.by_loop("regret") > 0).any()) for cell in cells for curve in cell.curves)
 
 
+def has_points(cells: Sequence[CellResult]) -> bool:
+    """True if prompts ask more than one query. Sentences have one query, so nothing varies with the pairs seen."""
+    return any(curve.points.size > 1 for cell in cells for curve in cell.curves)
+
+
 def _positive(values: Array) -> Array:
     """The values that a logarithmic axis can show. A regret that is rounding or noise may be negative."""
     return np.where(values > 0, values, np.nan)
@@ -304,7 +309,7 @@ class RegretAgainstPoints(TaskFigure, kind="points_regret"):
     @override
     def draw(self, study: Reported, part: TaskPart) -> Drawing | None:
         task, cells = part
-        if not has_regret(cells):
+        if not has_regret(cells) or not has_points(cells):
             return None
         text = "Regret at T against the pairs seen before the query. Values below zero (noise) are left out."
         return Drawing(f"Regret against points{task}", text, against_points(study.results, cells, "regret"))
@@ -330,8 +335,10 @@ class ErrorAgainstPoints(TaskFigure, kind="points"):
     place = 40
 
     @override
-    def draw(self, study: Reported, part: TaskPart) -> Drawing:
+    def draw(self, study: Reported, part: TaskPart) -> Drawing | None:
         task, cells = part
+        if not has_points(cells):
+            return None
         text = "Error at T against the pairs seen before the query, with 95 % bands over replicates."
         return Drawing(f"Error against points{task}", text, against_points(study.results, cells))
 
