@@ -23,6 +23,7 @@ from loopscale.records.stores.base import Store
 from loopscale.records.stores.opening import open_store
 from loopscale.studies.spec import Study
 from tests.cli.conftest import TINY, record
+from tests.disks import small_disk
 from tests.ports import free_port
 
 NAMES = ["tiny: loops=1", "tiny: loops=2"]
@@ -190,3 +191,13 @@ def test_values_of_a_range_that_was_a_choice_are_choices(tmp_path: Path):
     with opened(tmp_path / "tuning.db") as storage:
         tried = optuna.load_study(study_name=NAMES[0], storage=storage).trials
         assert [trial.params["training.clip"] for trial in tried] == [None, 1, 0.75]
+
+
+@pytest.mark.parametrize(
+    ("name", "size"), [("tuning.db", "16k"), ("tuning.db", "128k"), ("tuning.log", "4k")]
+)
+def test_a_full_disk_is_one_line(root: Path, tmp_path: Path, name: str, size: str):
+    with small_disk(tmp_path / "full", size) as disk:
+        with pytest.raises(StoreError, match=r"^cannot write .*tuning\S+ \([^\n]*\); "):
+            to_optuna(open_store(root), "tiny", str(disk / name))
+        assert not list(disk.iterdir())

@@ -306,3 +306,11 @@ def test_a_text_that_is_no_utf_8_stops_no_reader(call: Call, store: Path):
     code, out, err = call("query", "SELECT label FROM trials", "--json")
     assert (code, err) == (0, "")
     assert "t�i" in out
+
+
+def test_a_repair_that_the_database_refuses_is_one_line(store: Path, call: Call):
+    """A value that SQLite forbids came from another program."""
+    forbidden = "UPDATE metrics SET is_nan = -5 WHERE key = 'flops'"
+    changed(store, "PRAGMA ignore_check_constraints = 1", forbidden)
+    found = findings(call, "--repair")
+    assert any("CHECK constraint failed" in str(each.get("failed")) for each in found), found

@@ -399,3 +399,24 @@ def test_a_finished_trial_without_an_evaluation_has_no_error_beside_errors_of_ev
     write(store, trials.begun("a"), trials.at("a", 20), copied, study="copy")
     sql = "SELECT study, error, error_last, validate_error FROM trials ORDER BY ALL"
     assert ask(store, sql) == [("copy", None, None, 0.5), ("one", 0.25, 0.125, 0.5)]
+
+
+@pytest.mark.parametrize("place", ["mirror", "mirror/own"])
+def test_no_file_behind_a_link_is_changed(
+    store: FolderStore, trials, tmp_path: Path, place: str, capsys: pytest.CaptureFixture[str]
+):
+    write(store, *trials.whole("a", 0.5))
+    (tmp_path / "home/papers").mkdir(parents=True)
+    for name in ("papers/thesis.tex", "state.json", "trials.parquet"):
+        (tmp_path / "home" / name).write_text("mine")
+    before = sorted((tmp_path / "home").rglob("*"))
+    shutil.rmtree(store.root / "mirror", ignore_errors=True)
+    (store.root / place).parent.mkdir(exist_ok=True)
+    (store.root / place).symlink_to(tmp_path / "home")
+    assert ask(store, "SELECT error FROM trials") == [(0.5,)]
+    assert Mirror(store).damage == ["state.json"]
+    Mirror(store).remove()
+    assert ask(store, "SELECT error FROM trials") == [(0.5,)]
+    assert not (store.root / place).is_symlink()
+    assert sorted((tmp_path / "home").rglob("*")) == before
+    assert {path.read_text() for path in before if path.is_file()} == {"mine"}

@@ -17,12 +17,13 @@ from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
-from optuna.exceptions import ExperimentalWarning
+from optuna.exceptions import ExperimentalWarning, StorageInternalError
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 from pydantic import TypeAdapter
+from sqlalchemy.exc import SQLAlchemyError
 
 from loopscale.analysis.recorded.load import load_results
 from loopscale.notation.space import Space
@@ -183,3 +184,8 @@ def _storage(target: str) -> Iterator[BaseStorage]:
             os.replace(part, file)
     except OSError as problem:
         raise StoreError(f"cannot write {file} ({problem.strerror})", "give another file") from problem
+    except (StorageInternalError, SQLAlchemyError) as problem:
+        why = problem.__cause__ or problem
+        raise StoreError(
+            f"cannot write {file} ({str(why).splitlines()[0]})", "free space, or give another file"
+        ) from problem

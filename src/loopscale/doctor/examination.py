@@ -1,5 +1,6 @@
 """Examine a store with all checks, and mend the store on request."""
 
+import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -77,7 +78,7 @@ def _mended(check: Check, finding: Finding) -> Examined:
     assert finding.repair
     try:
         return Examined(check.name, finding, mended=finding.repair())
-    except (CannotMend, LoopscaleError, OSError) as problem:
+    except (CannotMend, LoopscaleError, OSError, sqlite3.Error) as problem:
         return Examined(check.name, finding, failed=" ".join(str(problem).split()) or type(problem).__name__)
 
 

@@ -226,7 +226,7 @@ class Mirror:
             and state.get("files") == self._files()
         ):
             return
-        if not self.store.read_only and _writable(self.folder):
+        if not self.store.read_only and not self._link and _writable(self.folder):
             try:
                 self._sync(study, stamp)
                 return
@@ -370,19 +370,26 @@ class Mirror:
         return {str(file.relative_to(self.folder)): _checksum(file) for file in found}
 
     @property
+    def _link(self) -> Path | None:
+        """The first link on the way to the folder. Files behind a link may be no files of the mirror."""
+        return next((each for each in (self.folder.parent, self.folder) if each.is_symlink()), None)
+
+    @property
     def damage(self) -> list[str]:
         """The files that differ from the files of the last reader, and files that nobody can write."""
-        if not self.folder.exists() and not self.folder.is_symlink():
+        if not self.folder.exists() and not self._link:
             return []
-        if not self.folder.is_dir() or not self._state:
+        if self._link or not self.folder.is_dir() or not self._state:
             return [STATE]
         found, known = self._files(), self._state.get("files", {})
         return sorted(name for name in found.keys() | known.keys() if found.get(name) != known.get(name))
 
     def remove(self) -> None:
         """Remove the mirror. The next reader makes the mirror anew."""
-        if self.folder.is_dir():
-            _remove(self.folder)
+        if link := self._link:
+            link.unlink()
+        elif self.folder.is_dir():
+            shutil.rmtree(self.folder)
         else:
             self.folder.unlink(missing_ok=True)
 
@@ -465,7 +472,9 @@ def _part_of(file: Path) -> Path:
     """The partial file of a file. A folder in the place of either is removed, because a mirror can be made anew."""
     part = file.with_suffix(".part")
     for place in (part, file):
-        if place.is_dir():
+        if place.is_symlink():
+            place.unlink()
+        elif place.is_dir():
             _remove(place)
     return part
 

@@ -47,15 +47,26 @@ def test_an_unknown_floor_is_saved_as_json_without_nan(tmp_path: Path):
     assert known.ignorance.tolist() == [1, 0.9]
 
 
+NAMELESS = '{"a": {"how": "exact", "name": {"b": 1}, "error": [0], "ignorance": [1]}}'
+ENDLESS = '{"a": {"how": "exact", "name": "", "error": [Infinity], "ignorance": [1]}}'
+EMPTY = '{"a": {"how": "exact", "name": "", "error": [], "ignorance": []}}'
 MAGIC = '{"a": {"how": "magic", "name": "", "error": [0], "ignorance": [1]}}'
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"a": 1}', MAGIC])
+@pytest.mark.parametrize("content", ["", "[]", '{"a": 1}', MAGIC, NAMELESS, ENDLESS, EMPTY])
 def test_a_damaged_file_of_floors_is_computed_again(tmp_path: Path, content: str):
     file = tmp_path / FLOORS_FILE
     file.write_text(content)
     assert Floors(file, file).floor(TASK, "evaluate", 64)
     assert len(json.loads(file.read_text())) == 1
+
+
+def test_floors_replace_a_link_and_not_its_target(tmp_path: Path):
+    (tmp_path / "precious").write_text("mine")
+    (tmp_path / FLOORS_FILE).symlink_to(tmp_path / "precious")
+    assert Floors(tmp_path / FLOORS_FILE, tmp_path / FLOORS_FILE).floor(TASK, "evaluate", 64)
+    assert (tmp_path / "precious").read_text() == "mine"
+    assert len(json.loads((tmp_path / FLOORS_FILE).read_text())) == 1
 
 
 def test_settings_of_another_version_have_no_floor():

@@ -104,6 +104,8 @@ def save_floors(file: Path, entries: Mapping[str, Entry]) -> None:
     """Add floors to a file. A folder that cannot be written keeps nothing, because every floor can be computed."""
     try:
         make_private(file.parent)
+        if file.is_symlink():
+            file.unlink()  # not its target, which may be a file outside of the store
         lines = (
             f'"{key}": {json.dumps(entry)}' for key, entry in sorted((_read(file) | dict(entries)).items())
         )
@@ -153,4 +155,6 @@ def _is_sound(entry: Any) -> bool:
         floor = _mean_floor(entry)
     except (KeyError, TypeError, ValueError):
         return False
-    return floor.error.shape == floor.ignorance.shape and floor.error.ndim == 1
+    sizes = floor.error.shape == floor.ignorance.shape and floor.error.ndim == 1 and floor.error.size > 0
+    finite = np.isfinite(floor.ignorance).all() and (floor.how == "none" or np.isfinite(floor.error).all())
+    return bool(isinstance(floor.name, str) and sizes and finite)
