@@ -68,7 +68,7 @@ LEARNT = {
     "scaling_loops": (0, 0, 29, 1, 0),
     "scaling_loops_models": (0, 0, 18, 0, 0),
     "scaling_prompts": (0, 8, 31, 2, 13),
-    "second_order_conditioned": (0, 0, 9, 0, 0),
+    "second_order_conditioned": (0, 0, 21, 0, 0),
     "second_order_isotropic": (0, 1, 8, 0, 0),
     "sparse_layers": (0, 2, 35, 0, 8),
     "sparse_matrices": (0, 11, 25, 0, 0),

@@ -19,8 +19,18 @@ def recorded(name: str) -> Results:
     return load_results(store, next(iter(store.studies())))
 
 
+def older(name: str) -> Results:
+    """The records of an export without the regrets and the states of learning, which newer versions record."""
+    results = recorded(name)
+    newer = ["regret", "regret_sem", "regret_last", "regret_last_sem", "floor", "emerged_at", "still_falling"]
+    newer += ["still_falling_low", "still_falling_high", "validate_floor", "validate_ignorance"]
+    trials = results.trials.assign(**dict.fromkeys(newer, np.nan))
+    curves = results.curves.assign(regret=np.nan, regret_sem=np.nan)
+    return Results(results.study, trials, curves, results.history)
+
+
 def test_the_regret_of_an_older_record_is_the_error_less_the_floor():
-    results = recorded("second_order_conditioned")
+    results = older("second_order_conditioned")
     for cell in results.cells:
         floor = results.floor(cell)
         assert floor
@@ -29,8 +39,8 @@ def test_the_regret_of_an_older_record_is_the_error_less_the_floor():
             assert run["regret"] == pytest.approx(run["error"] - floor.error.mean())
             assert run["regret_last"] == pytest.approx(run["error_last"] - floor.error[-1])
             assert run.curve.regret == pytest.approx(run.curve.error - floor.error)
-    regrets = np.exp(results.logs("regret"))
-    assert regrets[0] == pytest.approx(results.cells[0].values_of("regret"))
+    [regrets] = np.exp(results.logs("regret")[:1])
+    assert regrets[~np.isnan(regrets)] == pytest.approx(results.cells[0].values_of("regret"))
     ridge = min(results.cells[0].baselines, key=lambda baseline: baseline["regret"])
     assert ridge.curve.regret.shape == ridge.curve.error.shape
 
@@ -65,7 +75,7 @@ def test_states_use_the_scatter_of_all_replicates():
 
 
 def test_without_a_floor_the_regret_is_missing_and_no_run_has_a_state():
-    results = recorded("second_order_conditioned")
+    results = older("second_order_conditioned")
     unknown = results.trials.assign(**{"task.kind": "no_such_task"})
     other = Results(results.study, unknown, results.curves, results.history)
     assert all(other.floor(cell) is None for cell in other.cells)
