@@ -94,8 +94,9 @@ class Recording:
         if outcome != "finished":
             self.writer.write(Note(key, step, {"step": step}, tags=tags, status=status))
             return
-        measured |= {f"evaluate/{name}": error for name in ("error", "error_last", "raw_error", "excess")}
-        grid = np.outer(np.exp(-0.5 * np.arange(4)), np.linspace(1, 0.5, 4)) * error
+        grid = np.outer(np.exp(-0.5 * np.arange(4)), np.linspace(1, 0.5, 4) / 0.75) * error
+        measured |= {f"evaluate/{name}": error for name in ("error", "raw_error", "excess")}
+        measured |= {"evaluate/error_last": grid[0, -1]}
         curve = ((CURVE, encode_curve(grid, grid / 10, grid)),)
         self.writer.write(Note(key, step, measured, tags=tags, status=status, artifacts=curve))
 

@@ -145,9 +145,7 @@ def test_the_examples_in_the_help_of_query_work(loopscale, store: Path):
     assert [(row["label"], row["loop"]) for row in loops] == [
         (label, loop) for label in ("loops=1", "loops=2") for loop in (1, 2, 3, 4)
     ]
-    assert loops[0]["error"] == pytest.approx(
-        0.42 * 0.75
-    )  # the fixture's curves fall from 1 to .5 over the queries
+    assert loops[0]["error"] == pytest.approx(0.42)  # the mean over the queries
     assert lost == []
 
 
@@ -179,3 +177,24 @@ def test_an_export_holds_the_floors_that_its_store_knows(loopscale, store: Path,
     ]
     assert answers[0] == answers[1]
     assert all(cell["regret"] is not None for cell in answers[0])
+
+
+@pytest.mark.parametrize(
+    ("option", "name"),
+    [("--csv", "trials.csv"), ("--parquet", "columns.parquet"), ("--to", "curves.parquet")],
+)
+def test_an_export_replaces_no_file_of_a_user(
+    loopscale, store: Path, elsewhere: Path, option: str, name: str
+):
+    folder = elsewhere / "mine"
+    folder.mkdir()
+    (folder / name).write_text("my own numbers")
+    if name.startswith("columns"):  # by this file an export knows its own folder
+        (folder / name).rename(folder / (name := "studies.parquet"))
+    refused = loopscale("export", "tiny", option, folder, "--store", store)
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert f"has a file {name} that no export has written; give another folder" in refused.err
+    assert (folder / name).read_text() == "my own numbers"
+    (folder / name).unlink()
+    for _ in range(2):
+        assert loopscale("export", "tiny", option, folder, "--store", store).code == 0

@@ -85,3 +85,23 @@ def test_a_deleted_study_is_in_the_trash_and_its_name_is_free(loopscale, records
     found = place.client.search_experiments(mlflow.entities.ViewType.DELETED_ONLY)
     assert [each.name.partition(" (")[0] for each in found] == ["tiny"]
     assert place.make_experiment("tiny") not in [each.experiment_id for each in found]
+
+
+def test_a_rename_that_the_database_refuses_halfway_changes_no_name(
+    loopscale, records: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """As on a disk that is full after some of the tags."""
+    answers = iter([None, None])
+
+    def refuse(*_: object, **__: object) -> None:
+        if next(answers, "over") == "over":
+            raise mlflow.exceptions.MlflowException(
+                "(sqlite3.OperationalError) database or disk is full [SQL: ...]"
+            )
+
+    monkeypatch.setattr(mlflow.MlflowClient, "set_tag", refuse)
+    refused = loopscale("rename", "tiny", "other", "--store", records)
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert "disk is full); make room on the disk of the store" in refused.err
+    monkeypatch.undo()
+    assert names(loopscale, records) == ["tiny"]

@@ -59,12 +59,12 @@ def rename_study(store: Store, study: str, name: str) -> int:
         raise StoreError(f"{store.name} has records of {name} already", "give another name")
     runs = store.runs(experiment, params=False)
     parent = parent_among(runs)
-    with _in_one_line(f"rename {study} in {store.name}"):
-        store.client.rename_experiment(experiment, name)  # first: readers find a study by this name alone
-        with store.transaction():
-            for run in runs:
-                if run.is_trial:
-                    store.client.set_tag(run.id, "study", name, synchronous=True)
+    # In one transaction: a full disk leaves the old name everywhere. Readers find a study by the first name alone.
+    with _in_one_line(f"rename {study} in {store.name}"), store.transaction():
+        store.client.rename_experiment(experiment, name)
+        for run in runs:
+            if run.is_trial:
+                store.client.set_tag(run.id, "study", name, synchronous=True)
     description = json_object(store.read_artifact(parent.id, STUDY_JSON)) if parent else None
     if parent and description:  # the doctor restores a damaged description under the new name
         text = json.dumps(description | {"name": name}, indent=1)
@@ -87,6 +87,8 @@ def _in_one_line(action: str) -> Iterator[None]:
         if denial := explain_denial(message):
             raise StoreError(*denial.split("; ", 1)) from problem
         remedy = "change the permissions of the store, or name another store with --store"
+        if "disk is full" in message or "disk I/O error" in message:
+            remedy = "make room on the disk of the store, then give the command again"
         raise StoreError(f"cannot {action} ({message.partition(' [SQL')[0][:200]})", remedy) from problem
 
 

@@ -93,6 +93,9 @@ def export_records(
     if isinstance(store, ExportedStore) and folder.exists() and folder.samefile(store.folder):
         # The export of one study would replace the others, and an export without weights would delete all weights.
         raise StoreError(f"{folder} is the store itself", "give another folder")
+    if not (folder / ABOUT).exists():
+        tables = [folder / f"{name}.parquet" for name in ("studies", "trials", "history", "curves")]
+        _require_free(folder, [table.name for table in tables if not _is_table_of_export(table)])
     studies, trials, histories, curves, with_weights = [], [], [], [], {}
     for name in names:
         runs = store.runs(store.require_experiment(name))
@@ -171,9 +174,12 @@ def write_sheets(
         for table, (_, columns) in TABLES.items()
         for name, column in columns.items()
     ]
+    written = {"columns": pa.Table.from_pylist(described), **sheets}
+    if not (folder / f"columns.{form}").exists():  # the first file of every export
+        _require_free(folder, [f"{name}.{form}" for name in written])
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, sheet in {**sheets, "columns": pa.Table.from_pylist(described)}.items():
+        for name, sheet in written.items():
             _write(folder / f"{name}.{form}", sheet)
     except OSError as problem:
         raise unwritable(folder, problem, "give another folder") from problem
@@ -398,6 +404,22 @@ def _curve_files(curves: "pa.Table") -> dict[str, bytes]:
         run: parquet_bytes(curves.filter(dataset.field("run") == run).drop_columns(["run", "trial"]))
         for run in curves["run"].unique().to_pylist()
     }
+
+
+def _require_free(folder: Path, names: list[str]) -> None:
+    """Raises StoreError if a file of a user has a name that an export writes."""
+    for name in names:
+        if (folder / name).exists():
+            raise StoreError(f"{folder} has a file {name} that no export has written", "give another folder")
+
+
+def _is_table_of_export(file: Path) -> bool:
+    """True for a table that an export wrote before its end. Every table of an export has a column of keys."""
+    try:
+        names = parquet.read_schema(file).names
+    except (OSError, pa.ArrowException):
+        return False
+    return bool({"run", "study"} & set(names))
 
 
 def _write(file: Path, table: "pa.Table") -> None:

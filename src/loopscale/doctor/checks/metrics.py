@@ -10,7 +10,17 @@ from loopscale.doctor.check import CannotMend, Check, Finding, Patient
 from loopscale.doctor.second_evaluation import evaluate_again, job_of, recorded_study, remedy_of_results
 from loopscale.evaluate import Curve, summary
 from loopscale.records.mirror import Mirror
-from loopscale.records.model import CURVE, EVALUATE, LEARNING, NOT_FINITE, WEIGHTS, Run, decode
+from loopscale.records.model import (
+    CURVE,
+    EVALUATE,
+    EVALUATED,
+    FLOOR,
+    LEARNING,
+    NOT_FINITE,
+    WEIGHTS,
+    Run,
+    decode,
+)
 from loopscale.records.tables import REGRETS, decode_curve
 from loopscale.training import checkpoint
 from loopscale.training.checkpoint import CorruptCheckpoint, NewerFormat
@@ -22,6 +32,8 @@ OF_VALIDATION = ("error", "step")
 """Metrics that every validation records."""
 RESULTS = ("error", "error_last")
 """The results that every evaluation records, without their prefix."""
+OF_FLOOR = ("validate_floor", "validate_ignorance")
+"""The metrics that every training records if the floor of its task is known."""
 LISTED_NAMES = 3
 """Names that a finding lists."""
 
@@ -150,8 +162,12 @@ def _validations(run: Run, every: Mapping[str, int]) -> int:
 
 def _lost_results(run: Run) -> list[str]:
     """The names of results that the finished trial lacks."""
+    trained, known_floor = run.tags.get("role") != "baseline", bool(run.tags.get(FLOOR))
     names = [EVALUATE + name for name in RESULTS] if run.has_curve else []
-    names += [] if run.tags.get("role") == "baseline" else [*OF_VALIDATION, "flops"]
+    names += [EVALUATE + name for name in REGRETS] if run.has_curve and known_floor else []
+    names += [*OF_VALIDATION, "flops"] if trained else []
+    if trained and run.has_curve and known_floor and not run.tags.get(EVALUATED):
+        names += OF_FLOOR  # the floor of another evaluated task says nothing about the trained task
     names += _numeric_settings(run)
     return [name for name in names if name not in run.metrics and NOT_FINITE + name not in run.tags]
 
