@@ -38,13 +38,10 @@ def test_some_net_of_every_study_is_far_better_than_predicting_nothing(folder: P
     assert (best["error_high"].fillna(best["error"]) < 0.9).any()
 
 
-# Counts by an independent program. The reports are those of the replicates.
-LEARNT = {
-    # study: no room, not learnt, falling, over, unclear
+# Reports of the replicates by state: no room, not learnt, falling, over, unclear.
+COUNTED_ELSEWHERE = {
     "clustering_broken": (0, 0, 45, 15, 0),
-    "clustering_snr": (0, 0, 19, 4, 10),
     "clustering_spectral": (0, 0, 13, 5, 110),
-    "clustering_tables": (4, 0, 4, 1, 7),
     "decisions_distillation": (0, 0, 0, 12, 0),
     "decisions_dpt": (0, 0, 12, 0, 9),
     "decisions_mdp": (0, 0, 12, 0, 0),
@@ -54,52 +51,81 @@ LEARNT = {
     "figure3": (0, 0, 13, 1, 4),
     "figure4": (0, 0, 24, 0, 24),
     "figure5": (0, 0, 18, 0, 0),
-    "mixture_length": (27, 1, 25, 0, 54),
     "mixture_models": (0, 0, 16, 0, 10),
-    "networks_depth": (0, 0, 14, 0, 4),
     "pca_attention": (0, 0, 48, 0, 0),
     "pca_loops": (0, 6, 36, 0, 0),
     "pca_tables": (0, 0, 18, 0, 0),
     "quickstart": (0, 0, 15, 0, 0),
     "scaling_compute": (0, 2, 36, 0, 10),
     "scaling_conditioning": (0, 0, 58, 0, 2),
-    "scaling_dimension": (0, 4, 56, 0, 0),
     "scaling_loop_rates": (0, 13, 22, 9, 0),
     "scaling_loops": (0, 0, 29, 1, 0),
     "scaling_loops_models": (0, 0, 18, 0, 0),
     "scaling_prompts": (0, 8, 31, 2, 13),
-    "second_order_conditioned": (0, 0, 21, 0, 0),
-    "second_order_isotropic": (0, 1, 8, 0, 0),
     "sparse_layers": (0, 2, 35, 0, 8),
     "sparse_matrices": (0, 11, 25, 0, 0),
     "sparse_noise": (0, 0, 30, 2, 10),
+}
+"""Counts by an independent program."""
+COUNTED_HERE = {
+    "clustering_snr": (0, 0, 41, 15, 12),
+    "clustering_tables": (6, 0, 14, 3, 19),
+    "decisions_architectures": (0, 0, 12, 0, 0),
+    "decisions_context": (6, 0, 5, 0, 1),
+    "decisions_depth": (0, 0, 12, 0, 0),
+    "decisions_heads": (0, 0, 35, 0, 3),
+    "decisions_mismatch": (0, 0, 8, 4, 0),
+    "decisions_prompts": (0, 0, 0, 12, 0),
+    "equal_layers": (0, 0, 11, 4, 0),
+    "four_heads": (0, 0, 9, 0, 0),
+    "leaving_descent": (0, 0, 2, 6, 4),
+    "mixture_length": (27, 1, 25, 0, 54),
+    "mixture_prompts": (0, 0, 7, 5, 3),
+    "networks_depth": (0, 0, 24, 0, 4),
+    "networks_loops": (0, 3, 12, 0, 0),
+    "networks_mixture": (0, 0, 11, 0, 1),
+    "networks_started": (0, 9, 4, 3, 0),
+    "noise": (0, 0, 18, 0, 0),
+    "scaling_dimension": (0, 4, 80, 0, 0),
+    "second_order_along_training": (0, 0, 12, 0, 0),
+    "second_order_conditioned": (0, 0, 21, 0, 0),
+    "second_order_isotropic": (0, 1, 8, 0, 0),
+    "sparse_varying": (0, 6, 0, 0, 15),
     "training_initial_weights": (0, 27, 73, 0, 0),
     "training_optimisers": (0, 47, 241, 3, 9),
+    "translation_numbers": (0, 0, 0, 0, 25),
 }
+"""Counts by this package when the records came, without an independent program: another rule is noticed. The German
+sentences are absent, because their floor needs the corpus."""
+LEARNT = COUNTED_ELSEWHERE | COUNTED_HERE
 OTHER_FLOORS = {"clustering_broken", "clustering_snr", "clustering_tables"}
 """The bound of separable clusters is 0 here, and below 0 in that program. A few endings are therefore less clear."""
 
 
+def test_every_record_has_its_count():
+    assert {folder.name for folder in RECORDS} - LEARNT.keys() == {"translation_reduced_german_english"}
+
+
 @pytest.mark.slow
-@every_study
-def test_an_independent_program_finds_the_same_states_of_the_recorded_trainings(folder: Path):
-    study, histories = recorded(folder), list[History]()
+@pytest.mark.parametrize("name", sorted(LEARNT))
+def test_the_recorded_trainings_have_the_counted_states(name: str):
+    study, histories = recorded(FOLDER / "data" / name), list[History]()
     levels = dict[str, tuple[float, float]]()  # by task: some studies have more tasks than `floor` remembers
     for trial in study.trained:
         if trial.role == "replicate" and trial.outcome == "finished":
             steps, error = trial.history("error")
             task = task_of(trial.settings)
-            if (name := task.model_dump_json()) not in levels:
+            if (posed := task.model_dump_json()) not in levels:
                 known = floor(task)
-                levels[name] = float(known.error.mean()), float(known.ignorance.mean())
-            histories.append(History(steps.astype(float), error, *levels[name]))
+                levels[posed] = float(known.error.mean()), float(known.ignorance.mean())
+            histories.append(History(steps.astype(float), error, *levels[posed]))
     scatter = pooled_scatter(histories)
     words = Counter(learning_state(history, scatter).stage for history in histories)
     found = tuple(words[word] for word in ("no room", "not learnt", "falling", "over", "unclear"))
-    expected = LEARNT[folder.name]
+    expected = LEARNT[name]
     assert found[:2] == expected[:2]
     assert sum(found) == sum(expected)
-    assert found == expected or folder.name in OTHER_FLOORS
+    assert found == expected or name in OTHER_FLOORS
 
 
 def test_the_records_are_small():
