@@ -14,10 +14,18 @@ from loopscale.records.stores.folder import FolderStore
 Severity = Literal["error", "warning", "note"]
 """Severity of a finding. An error is a loss or a wrong answer. A warning becomes an error after the next damage. A note
 costs nothing but room."""
-Stage = Literal["places", "records", "sources", "results", "copies", "leftovers"]
-STAGES: tuple[Stage, ...] = ("places", "records", "sources", "results", "copies", "leftovers")
+Stage = Literal["places", "records", "sources", "results", "conclusions", "copies", "leftovers"]
+STAGES: tuple[Stage, ...] = (
+    "places",
+    "records",
+    "sources",
+    "results",
+    "conclusions",
+    "copies",
+    "leftovers",
+)
 """The order of the checks. A check finds the repairs of the stages before: curves come from the sources, which are the
-descriptions and the weights."""
+descriptions and the weights. Conclusions follow from the results."""
 
 
 class CannotMend(Exception):

@@ -1,9 +1,12 @@
 """Evaluate a recorded trial or baseline once more, from the recorded file of its study and from kept weights."""
 
+import math
+from collections.abc import Mapping
+
 from loopscale.doctor.check import CannotMend, Patient
 from loopscale.notation.mistakes import Mistakes
 from loopscale.pricing.training_budget import Prices
-from loopscale.records.model import STUDY_FILE, STUDY_JSON, Note, Run, json_object
+from loopscale.records.model import NOT_FINITE, STUDY_FILE, STUDY_JSON, Note, Run, json_object
 from loopscale.records.study_records import as_records
 from loopscale.records.weights import restore_weights
 from loopscale.runner.decide.conductor import Conductor
@@ -33,6 +36,24 @@ def recorded_study(patient: Patient, name: str) -> Study | None:
     """The study of the recorded file, at the recorded prices; None without a valid file."""
     parent = patient.parent(name)
     return study_in(patient, parent.id, name) if parent else None
+
+
+def steps_between_validations(patient: Patient, study: str) -> dict[str, int]:
+    """The steps between two validations of the recorded study, by the key of the cell. A trial does not record them."""
+    recorded = recorded_study(patient, study)
+    trials = recorded.layout.trials if recorded else {}
+    return {cell: trial.training.eval_every for cell, trial in trials.items()}
+
+
+def validations_of(run: Run, every: Mapping[str, int]) -> int:
+    """The number of validations of a finished training; 0 if the records do not tell.
+
+    `every` is the result of `steps_between_validations`.
+    """
+    if NOT_FINITE + "error" in run.tags:  # a value that is not finite is a tag
+        return 0
+    steps, between = run.metrics.get("step", 0), every.get(run.tags.get("cell", ""))
+    return math.ceil(steps / between) if between and math.isfinite(steps) else 0
 
 
 def study_in(patient: Patient, parent: str, name: str) -> Study | None:

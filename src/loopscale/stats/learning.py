@@ -324,6 +324,22 @@ def pooled_scatter(histories: Sequence[History], rule: EmergenceRule | None = No
     return report_scatter([(history.steps, history.error - history.floor) for history in has_room])
 
 
+def recorded_learning(history: History) -> dict[str, float]:
+    """The learning that a finished training records of itself, by the names of the metrics.
+
+    An analysis pools the scatter between reports over the study. Here the scatter comes from this training alone, so
+    the interval of the fall is wider. `emerged_at` is absent if the training never emerged.
+    """
+    state = learning_state(history, pooled_scatter([history]))
+    metrics = {"validate_floor": history.floor, "validate_ignorance": history.ignorance}
+    if state.emergence and state.emergence.emerged:
+        metrics["emerged_at"] = state.emergence.by
+    if state.trend:
+        names = ("still_falling", "still_falling_low", "still_falling_high")
+        metrics |= dict(zip(names, (state.trend.fall, state.trend.low, state.trend.high), strict=True))
+    return metrics
+
+
 def learning_state(
     history: History, scatter: PooledVariance | None, rule: EmergenceRule | None = None
 ) -> LearningState:

@@ -19,7 +19,7 @@ import torch
 from loopscale.core.prompt_sets import VALIDATION_PROMPTS, Purpose
 from loopscale.evaluate import canonical
 from loopscale.regret import Floor, floor
-from loopscale.stats.learning import History, How, learning_state, pooled_scatter
+from loopscale.stats.learning import History, How, recorded_learning
 from loopscale.tasks.base import Task
 from loopscale.training.checkpoint_stores import open_checkpoint_store
 from loopscale.training.storage import CheckpointStore
@@ -64,10 +64,7 @@ def floor_name(task: Task, purpose: Purpose, prompts: int) -> str:
 
 
 def learning_metrics(history: Sequence[tuple[int, dict[str, float]]], known: Floor) -> dict[str, float]:
-    """The metrics of `records.model.LEARNING`, from all reports of a finished training.
-
-    An analysis pools the scatter between reports over the study. Here the scatter comes from this training alone, so
-    the interval of the fall is wider.
+    """The metrics of `records.model.LEARNING`, from all reports of a finished training; empty without a floor.
 
     Parameters
     ----------
@@ -81,15 +78,7 @@ def learning_metrics(history: Sequence[tuple[int, dict[str, float]]], known: Flo
     steps = np.array([step for step, _ in history], np.float64)
     error = np.array([metrics["error"] for _, metrics in history])
     least, ignorance = float(known.error.mean()), float(known.ignorance.mean())
-    reports = History(steps, error, least, ignorance)
-    state = learning_state(reports, pooled_scatter([reports]))
-    metrics = {"validate_floor": least, "validate_ignorance": ignorance}
-    if state.emergence and state.emergence.emerged:
-        metrics["emerged_at"] = state.emergence.by
-    if state.trend:
-        names = ("still_falling", "still_falling_low", "still_falling_high")
-        metrics |= dict(zip(names, (state.trend.fall, state.trend.low, state.trend.high), strict=True))
-    return metrics
+    return recorded_learning(History(steps, error, least, ignorance))
 
 
 def _pack(known: Floor) -> bytes:

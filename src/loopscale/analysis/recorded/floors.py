@@ -7,7 +7,7 @@ of a task takes .01 to 2 seconds, and of `mixture_em` up to 20.
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -27,6 +27,8 @@ FLOORS_FILE = "floors.json"
 VERSION = 1
 """Raised when the floors of recorded tasks change. Saved floors of another version are not used."""
 Entry = dict[str, Any]
+SUM = "sum"
+"""The key of an entry's checksum, which tells a floor that somebody has changed from a computed floor."""
 
 
 class Floors:
@@ -73,25 +75,35 @@ class Floors:
         return self._floors[key]
 
     def _computed(self, key: str, task: Mapping[str, Any], purpose: Purpose, prompts: int) -> Entry | None:
-        # Imported here because both packages import torch, which recorded floors do without.
-        from loopscale.regret import floor
-        from loopscale.tasks.base import Task
-
-        try:
-            mean = floor(Task.model_validate(dict(task)), purpose, prompts).mean
-        except (ValueError, MissingPlugin):  # settings of another version
+        if (mean := computed_floor(task, purpose, prompts)) is None:
             return None
-        except CorpusError:  # the corpus lies on another machine
-            return None
-        entry = saved_form(mean) | {"task": dict(task), "purpose": purpose, "prompts": prompts}
+        entry = saved_form(mean, task, purpose, prompts)
         self._entries[key] = entry
         if self.keep:
             save_floors(self.keep, {key: entry})
         return entry
 
+    def saved(self) -> Iterator[tuple[Entry, MeanFloor]]:
+        """Every saved form, which names task and prompts, with its floor."""
+        return ((entry, _mean_floor(entry)) for entry in self._entries.values())
+
     def known(self, keys: Iterable[str]) -> dict[str, Entry]:
         """The saved form of the floors with these keys."""
         return {key: self._entries[key] for key in keys if key in self._entries}
+
+
+def computed_floor(task: Mapping[str, Any], purpose: Purpose, prompts: int) -> MeanFloor | None:
+    """The floor, computed now; None if this machine cannot compute the floor."""
+    # Imported here because both packages import torch, which recorded floors do without.
+    from loopscale.regret import floor
+    from loopscale.tasks.base import Task
+
+    try:
+        return floor(Task.model_validate(dict(task)), purpose, prompts).mean
+    except (ValueError, MissingPlugin):  # settings of another version
+        return None
+    except CorpusError:  # the corpus lies on another machine
+        return None
 
 
 def floor_key(task: Mapping[str, Any], purpose: Purpose, prompts: int) -> str:
@@ -122,13 +134,21 @@ def import_floors(export: Path, store: Store) -> None:
         save_floors(file, floors | _read(file))
 
 
-def saved_form(floor: MeanFloor) -> Entry:
-    """The floor as JSON, which has no NaN."""
+def saved_form(floor: MeanFloor, task: Mapping[str, Any], purpose: Purpose, prompts: int) -> Entry:
+    """The floor of a task on a set of prompts as JSON, which has no NaN, with a checksum."""
     plain = {
         name: value.tolist() if isinstance(value, np.ndarray) else value
         for name, value in asdict(floor).items()
     }
-    return plain | ({"error": None} if floor.how == "none" else {})
+    plain |= {"error": None} if floor.how == "none" else {}
+    entry = plain | {"task": dict(task), "purpose": purpose, "prompts": prompts}
+    return entry | {SUM: _sum(entry)}
+
+
+def _sum(entry: Entry) -> str:
+    """16 hexadecimal digits of the hash of everything else in the entry."""
+    text = json.dumps({name: value for name, value in entry.items() if name != SUM}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _mean_floor(entry: Entry) -> MeanFloor:
@@ -142,18 +162,23 @@ def _mean_floor(entry: Entry) -> MeanFloor:
 
 
 def _read(file: Path) -> dict[str, Entry]:
-    """The sound floors of a file. Others are left out, because every floor can be computed."""
+    """The sound floors of a file. Others are left out, because every floor can be computed.
+
+    A floor without its sum is not sound, so a changed value cannot change a verdict.
+    """
     try:
         content = json.loads(read_regular(file))
-        return {str(key): entry for key, entry in content.items() if _is_sound(entry)}
+        return {str(key): entry for key, entry in content.items() if _is_sound(key, entry)}
     except (OSError, ValueError, AttributeError, RecursionError):
         return {}
 
 
-def _is_sound(entry: Any) -> bool:
+def _is_sound(key: str, entry: Any) -> bool:
     try:
+        if entry[SUM] != _sum(entry) or key != floor_key(entry["task"], entry["purpose"], entry["prompts"]):
+            return False
         floor = _mean_floor(entry)
-    except (KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, TypeError, ValueError):
         return False
     sizes = floor.error.shape == floor.ignorance.shape and floor.error.ndim == 1 and floor.error.size > 0
     finite = np.isfinite(floor.ignorance).all() and (floor.how == "none" or np.isfinite(floor.error).all())

@@ -7,7 +7,14 @@ from functools import partial
 from typing_extensions import override
 
 from loopscale.doctor.check import CannotMend, Check, Finding, Patient
-from loopscale.doctor.second_evaluation import evaluate_again, job_of, recorded_study, remedy_of_results
+from loopscale.doctor.second_evaluation import (
+    evaluate_again,
+    job_of,
+    recorded_study,
+    remedy_of_results,
+    steps_between_validations,
+    validations_of,
+)
 from loopscale.evaluate import Curve, summary
 from loopscale.records.mirror import Mirror
 from loopscale.records.model import (
@@ -54,7 +61,7 @@ class Metrics(Check):
             trials = [run for run in patient.studies[study] if run.is_trial and run.id not in left]
             finished = [run for run in trials if run.tags.get("outcome") == "finished"]
             recorded = _recorded_points(patient, finished)
-            every = _validation_steps(patient, study) if recorded else {}
+            every = steps_between_validations(patient, study) if recorded else {}
             for run in finished:
                 validations = _lost_validations(patient, study, run, recorded.get(run.id), every)
                 yield from validations
@@ -121,7 +128,7 @@ def _lost_validations(
     if lost:
         what = f"{len(lost):,} values of {_listed(sorted({name for name, _ in lost}))} are lost"
         return [Finding("error", place, what, remedy, partial(_log, patient, run, lost))]
-    if len([step for name, step in recorded if name == "error"]) < min(2, _validations(run, every)):
+    if len([step for name, step in recorded if name == "error"]) < min(2, validations_of(run, every)):
         what = "the validations before the last one are lost, and no copy has them"
         return [Finding("warning", place, what, remedy)]
     return []
@@ -143,21 +150,6 @@ def kept_history(patient: Patient, study: str, run: Run) -> Points:
     values |= {("step", step): float(step) for step, _ in history} if "step" not in run.metrics else {}
     values = values or Mirror(store).kept_history(study, run.id)
     return {(name, step): value for (name, step), value in values.items() if math.isfinite(value)}
-
-
-def _validation_steps(patient: Patient, study: str) -> dict[str, int]:
-    """The steps between two validations of the recorded study, by the key of the cell. A trial does not record them."""
-    recorded = recorded_study(patient, study)
-    trials = recorded.layout.trials if recorded else {}
-    return {cell: trial.training.eval_every for cell, trial in trials.items()}
-
-
-def _validations(run: Run, every: Mapping[str, int]) -> int:
-    """The number of validations of a finished training; 0 if the records do not tell."""
-    if NOT_FINITE + "error" in run.tags:  # a value that is not finite is a tag
-        return 0
-    steps, between = run.metrics.get("step", 0), every.get(run.tags.get("cell", ""))
-    return math.ceil(steps / between) if between and math.isfinite(steps) else 0
 
 
 def _lost_results(run: Run) -> list[str]:
