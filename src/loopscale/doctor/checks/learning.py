@@ -9,15 +9,14 @@ import numpy as np
 from typing_extensions import override
 
 from loopscale.doctor.check import CannotMend, Check, Finding, Patient
+from loopscale.doctor.checks.metrics import OF_FLOOR
 from loopscale.doctor.second_evaluation import steps_between_validations, validations_of
 from loopscale.records.mirror import Mirror
 from loopscale.records.model import LEARNING, NOT_FINITE, Run
 from loopscale.stats.learning import History, recorded_learning
 
-ROUNDING = 1e-6
+LEARNING_ROUNDING = 1e-6
 """Relative difference between two computations from the same validations. Seen in 2,353 records: 2e-14."""
-FLOORS = ("validate_floor", "validate_ignorance")
-"""Without these two, nothing follows from the validations. The check of metrics finds them lost."""
 
 
 class Learning(Check):
@@ -54,7 +53,7 @@ def _is_training(run: Run) -> bool:
         and run.tags.get("outcome") == "finished"
         and run.tags.get("role") != "baseline"
         and NOT_FINITE + "error" not in run.tags
-        and all(name in run.metrics for name in FLOORS)
+        and all(name in run.metrics for name in OF_FLOOR)
     )
 
 
@@ -72,7 +71,7 @@ def _expected(errors: Mapping[int, float], metrics: Mapping[str, float]) -> dict
     history = History(
         np.array(steps, np.float64),
         np.array([errors[step] for step in steps]),
-        *(metrics[name] for name in FLOORS),
+        *(metrics[name] for name in OF_FLOOR),
     )
     return recorded_learning(history)
 
@@ -82,7 +81,7 @@ def _differences(expected: Mapping[str, float], recorded: Mapping[str, float]) -
         name
         for name in LEARNING
         if (name in expected) != (name in recorded)
-        or (name in expected and not math.isclose(expected[name], recorded[name], rel_tol=ROUNDING))
+        or (name in expected and not math.isclose(expected[name], recorded[name], rel_tol=LEARNING_ROUNDING))
     ]
 
 
@@ -95,7 +94,7 @@ def _mend(patient: Patient, study: str, run: Run, errors: Mapping[int, float], w
     if any(name in run.metrics for name in wrong):
         row = Mirror(patient.store).kept_rows(study).get(run.id, {})
         kept = {name: float(row[name]) for name in LEARNING if row.get(name) is not None}
-        if not all(name in kept for name in FLOORS) or _differences(_expected(errors, kept), kept):
+        if not all(name in kept for name in OF_FLOOR) or _differences(_expected(errors, kept), kept):
             raise CannotMend("no copy tells whether these values or the validations were changed")
         expected = kept
     if surplus := [name for name in wrong if name not in expected]:
