@@ -156,13 +156,12 @@ def storage_full(stage: Stage, seconds: float = 20) -> None:
 
 
 def checkpoint_truncated(stage: Stage) -> None:
-    """Half of an unfinished trial's checkpoint is lost, and all training processes are killed."""
+    """Half of the checkpoint of a trial in the middle of its steps is lost, and all training processes are killed."""
     trainers = [pid for ray in stage.cluster.workers for pid in ray.host.trainers()]
     for pid in trainers:  # so that no newer checkpoint replaces the damaged one
         os.kill(pid, signal.SIGSTOP)
-    unfinished = [name for name in stage.study.objects() if Path(name).stem not in stage.study.over()]
-    if unfinished:
-        name = stage.rng.choice(unfinished)
+    if halfway := stage.study.halfway():
+        name = stage.rng.choice(halfway)
         content = stage.cluster.bucket.content(name)
         stage.cluster.bucket.write(name, content[: len(content) // 2])
         stage.repeatable += stage.study.intervals

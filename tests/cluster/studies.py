@@ -4,6 +4,7 @@ import json
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -193,6 +194,21 @@ class Study:
             # A host that was cut off may send an older checkpoint when it is back.
             assert {header["step"] for header in files.values()} == {self.tree["fixed"]["training"]["steps"]}
             assert all(header["stripped"] for header in files.values())
+
+    def halfway(self) -> list[str]:
+        """The whole checkpoints in the bucket that are not of the last step, by the names of their objects.
+
+        A checkpoint of the last step may belong to a trial whose outcome is on its way to the records.
+        """
+        found = list[str]()
+        for name in self.objects():
+            with suppress(ValueError):  # an earlier fault has cut the header
+                if (
+                    _header(self.cluster.bucket.content(name))["step"]
+                    < self.tree["fixed"]["training"]["steps"]
+                ):
+                    found.append(name)
+        return found
 
     def finish(self, process: Process, seconds: float = 500) -> float:
         """Wait until a driver ends with code 0. Returns the seconds."""
