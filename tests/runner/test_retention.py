@@ -117,6 +117,28 @@ def test_checkpoints_that_another_study_may_resume_or_keeps_are_not_stripped(sto
     )
 
 
+def test_damaged_checkpoints_lose_weights_and_no_result(tmp_path: Path):
+    store = open_store(tmp_path / "store", create=True)
+    conductor = run_study(store, tmp_path, "one", ended=False)
+    kept = conductor.kept_keys()
+    # Without its last byte, a checkpoint has a sound header and a changed tensor.
+    damaged = {min(kept), min(job.key for job in conductor.jobs() if job.key not in kept)}
+    for key in damaged:
+        store.checkpoints.put(f"{key}.safetensors", store.checkpoints.get(f"{key}.safetensors")[:-1])
+    records, notices = list(recorded_trials(store, "one")), list[str]()
+    with MlflowWriter(store, "one", {record.key: record.run for record in records}) as writer:
+        again = Conductor(conductor.study, records, writer)
+        retain_weights(again, store, records, notices.append)
+        assert writer.flush(60)
+    (notice,) = notices
+    assert min(kept) in notice
+    assert "its weights are lost, and the results of the trial stay; `loopscale doctor --repair`" in notice
+    weights = {record.key: record.tags.get("weights") for record in recorded_trials(store, "one")}
+    expected = {key: "kept" if key in kept else "dropped" for key in weights}
+    assert weights == expected | {min(kept): None}
+    assert {record.outcome for record in recorded_trials(store, "one")} == {"finished"}
+
+
 @pytest.mark.slow
 def test_trials_of_cells_that_have_left_the_study_are_stripped(store, tmp_path: Path):
     both = run_study(store, tmp_path, "one", ended=False)
