@@ -161,7 +161,7 @@ def test_claims_on_nets_that_do_not_always_learn_have_the_same_words_everywhere(
     assert {text: each.verdict for text, each in judged.items()} == {
         text: each.verdict for text, each in decided.items()
     }
-    assert judged["1 beats 2"].verdict == "holds among learnt runs"
+    assert judged["1 beats 2"].verdict_in_words == "holds among learnt runs"
     plain = judged["1 beats 2"].to_dict()
     assert (plain["verdict"], plain["among_learnt_runs"]) == ("holds", True), "programs compare single words"
     assert judged["4 beats 8"].verdict in ("not learnt", "learns more often")

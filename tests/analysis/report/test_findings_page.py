@@ -45,6 +45,15 @@ UNRUN_STUDIES = unrun_studies(ROOT, list(STUDIES))
 every_study = pytest.mark.parametrize("name", STUDIES)
 
 
+@pytest.fixture(autouse=True)
+def no_corpus(monkeypatch: pytest.MonkeyPatch):
+    """The page is written without a corpus, on any machine."""
+    monkeypatch.delenv(CORPORA_FOLDER)
+    find_corpus.cache_clear()
+    yield
+    find_corpus.cache_clear()
+
+
 @cache
 def section(name: str) -> Section:
     return section_of(STUDIES[name], ROOT / "studies" / f"{name}.yaml")
@@ -75,9 +84,7 @@ def test_the_first_page_has_ten_findings_of_the_records(number: int):
 
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("name", UNRUN_STUDIES)
-def test_the_page_has_the_price_of_a_study_that_was_not_run(name: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.delenv(CORPORA_FOLDER)  # the page is written without a corpus
-    find_corpus.cache_clear()
+def test_the_page_has_the_price_of_a_study_that_was_not_run(name: str):
     assert price_row(name, price_of(ROOT, name)) in PAGE.splitlines(), REMEDY
 
 
