@@ -14,7 +14,14 @@ import numpy as np
 from loopscale.questions.claim import BASES, CellSide, ClaimSpec, SolverSide
 from loopscale.questions.measures import CURVE_MEASURES, game_noise
 from loopscale.questions.runs import C, Run, Runs, learnt_of
-from loopscale.stats.contrasts import Array, Contrast, contrast, contrast_with_value, why_none
+from loopscale.stats.contrasts import (
+    Array,
+    Contrast,
+    contrast,
+    contrast_with_value,
+    exp_of_log,
+    why_none,
+)
 from loopscale.stats.games import GameNoise, shared_variance
 from loopscale.stats.learning_chances import LearningLooks, looks_at_learning
 from loopscale.stats.looks import ClaimLooks, LookSchedule, Mask, looks_at, looks_at_value
@@ -82,11 +89,22 @@ class Sides(Generic[C]):
         return [run for cell in self.cells for run in cell.runs]
 
     @property
+    def interval(self) -> tuple[float, float] | None:
+        """The 95 % interval of the ratio, without correction for the number of claims. None without a contrast.
+
+        With looks, the intervals of all looks cover together, so the interval of one look is wider.
+        """
+        if self.looks:
+            low, high = self.looks.interval()
+            return exp_of_log(low), exp_of_log(high)
+        return self.contrast.ratio()[1:] if self.contrast else None
+
+    @property
     def ratio_in_words(self) -> str:
         """The ratio with its interval, as in `0.9 (0.8 to 1)`."""
-        if self.contrast is None:
+        if self.interval is None:
             return f"{self.ratio:.3g} (no interval: {self.why})"
-        _, low, high = self.contrast.ratio()
+        low, high = self.interval
         return f"{self.ratio:.3g} ({low:.3g} to {high:.3g})"
 
     @property
@@ -114,6 +132,22 @@ def compare_sides(runs: Runs[C], spec: ClaimSpec) -> Sides[C]:
     seconds: list[C | Run | None] = [
         runs.baseline(pair[0], other) if isinstance(other, SolverSide) else pair[1] for pair in pairs
     ]
+    return compare_pairs(runs, spec, pairs, seconds)
+
+
+def compare_pairs(
+    runs: Runs[C], spec: ClaimSpec, pairs: Sequence[tuple[C, ...]], seconds: Sequence[C | Run | None]
+) -> Sides[C]:
+    """The comparison of a claim whose cells are known.
+
+    Parameters
+    ----------
+    pairs
+        The cells of both sides, pair by pair; of the first side alone if the second side is an algorithm.
+    seconds
+        The second side of each pair: a cell, or the run of an algorithm. None if there is no run.
+    """
+    _, other = spec.sides
     pairs = [pair[:1] if pair[0] is pair[-1] else pair for pair in pairs]
     unanswered = any(not cell.runs for pair in pairs for cell in pair)
     if not pairs or None in seconds or unanswered:

@@ -2,6 +2,9 @@
 
 The ratios of all claims are one family: Holm's correction, or Bonferroni's if a claim has a margin. The counts of
 learnt runs are a family of their own.
+
+Every comparison of two cells, or of a cell and an algorithm, is judged here: the claims of a study's file, and those
+that a table makes on the spot.
 """
 
 import math
@@ -11,6 +14,7 @@ from typing import Any
 
 from loopscale.questions.claim import ClaimSpec, ClaimVerdict
 from loopscale.questions.claim_evidence import RatioIs, Sides
+from loopscale.stats.contrasts import ALPHA, deciding_replicates
 from loopscale.stats.learning_chances import LearningVerdict, judge_learning
 from loopscale.stats.multiplicity import judge_claims
 from loopscale.stats.verdict_rule import DIFFERENCE_VERDICTS, DifferenceVerdict
@@ -30,23 +34,55 @@ class ClaimJudgement:
     """The verdict of the claim alone, without correction."""
     p: float
     adjusted_p: float
+    replicates: int | None
+    """The replicates of each cell that would decide an undecided claim, if the ratio stays the same. None above 1,000,
+    without an interval, and for every other verdict."""
 
 
-def judge(specs: Sequence[ClaimSpec], sides: Sequence[Sides[Any]]) -> list[ClaimJudgement]:
-    """The judgements of claims from the data of their sides, as one family."""
-    ratios = judge_claims([data.looks or data.contrast for data in sides], [spec.rule for spec in specs])
-    learning = judge_learning([data.learning for data in sides])
-    return [
-        ClaimJudgement(
-            verdict=_verdict(spec, data, ratio.verdict, of_learning),
-            of_ratio=ratio.verdict,
-            of_learning=of_learning,
-            alone=spec.verdict(_possible(ratio.alone, data.ratio_is)),
-            p=ratio.p,
-            adjusted_p=ratio.adjusted_p,
+def judge(specs: Sequence[ClaimSpec], sides: Sequence[Sides[Any]], unlisted: int = 0) -> list[ClaimJudgement]:
+    """The judgements of claims from the data of their sides, as one family.
+
+    Parameters
+    ----------
+    unlisted
+        The number of further claims of the family. For a table, the comparisons that the data could have chosen, but
+        have not.
+    """
+    evidence = [data.looks or data.contrast for data in sides]
+    ratios = judge_claims(evidence, [spec.rule for spec in specs], unlisted=unlisted)
+    learning = judge_learning([data.learning for data in sides], unlisted=unlisted)
+    family = len(specs) + unlisted
+    judgements = list[ClaimJudgement]()
+    for spec, data, ratio, of_learning in zip(specs, sides, ratios, learning, strict=True):
+        verdict = _verdict(spec, data, ratio.verdict, of_learning)
+        judgements.append(
+            ClaimJudgement(
+                verdict=verdict,
+                of_ratio=ratio.verdict,
+                of_learning=of_learning,
+                alone=spec.verdict(_possible(ratio.alone, data.ratio_is)),
+                p=ratio.p,
+                adjusted_p=ratio.adjusted_p,
+                replicates=_deciding_replicates(spec, data, family) if verdict == "undecided" else None,
+            )
         )
-        for spec, data, ratio, of_learning in zip(specs, sides, ratios, learning, strict=True)
-    ]
+    return judgements
+
+
+def _deciding_replicates(spec: ClaimSpec, sides: Sides[Any], family: int) -> int | None:
+    """The replicates that would decide a claim at the strictest level of the correction.
+
+    Holm may allow a wider level. The strictest level holds for all results of the other claims.
+    """
+    if sides.contrast is None:
+        return None
+    alpha = ALPHA / family
+    if sides.looks:
+        alpha = float(sides.looks.schedule.alphas(alpha)[-1])
+    needed = deciding_replicates(sides.contrast, spec.rule, 1 - alpha)
+    if needed and sides.among_learnt:
+        needed = math.ceil(needed * sides.replicates / sides.contrast.seeds)
+    return needed
 
 
 def _verdict(

@@ -154,7 +154,7 @@ class Contrast:
     def ratio(self, level: float = LEVEL) -> tuple[float, float, float]:
         """The ratio of the two errors (geometric means), and the low and the high end of its interval."""
         low, high = self.interval(level)
-        return _exp(self.difference), _exp(low), _exp(high)
+        return exp_of_log(self.difference), exp_of_log(low), exp_of_log(high)
 
     def p(self, rule: VerdictRule = DIFFERENCE) -> float:
         """The p-value of the verdict: the smallest 1 - `level` at which the interval is not undecided.
@@ -338,7 +338,7 @@ def mean_interval(
     centre = log.difference + log.variance / 2
     half = student(log.freedom, level) * math.sqrt(log.error**2 + log.variance**2 / (2 * log.freedom))
     mean = float(np.exp(logs[cell][np.isfinite(logs[cell])]).mean())
-    return min(_exp(centre - half), mean), max(_exp(centre + half), mean)
+    return min(exp_of_log(centre - half), mean), max(exp_of_log(centre + half), mean)
 
 
 def why_none(*rows: Array) -> str:
@@ -448,8 +448,8 @@ def half_pooled(
     return np.asarray(variance), np.asarray(np.minimum(prior + freedom, behind))
 
 
-def _exp(log: float) -> float:
-    """An interval of two very different replicates can end beyond the range of floats."""
+def exp_of_log(log: float) -> float:
+    """The exponential; infinite above the range of floats, where an interval of two very different runs can end."""
     return math.exp(log) if log < LARGEST_LOG else math.inf
 
 

@@ -133,7 +133,7 @@ def looks_at_learning(first: Array, second: Array, schedule: LookSchedule | None
 
 
 def judge_learning(
-    evidence: Sequence[LearningLooks | None], alpha: float = ALPHA
+    evidence: Sequence[LearningLooks | None], alpha: float = ALPHA, unlisted: int = 0
 ) -> tuple[LearningVerdict, ...]:
     """The verdicts of all questions of a study about chances to learn, as one family.
 
@@ -142,13 +142,15 @@ def judge_learning(
     evidence
         The data of each question. None for a question without data. The question counts too, so that data for one
         question never withdraw the verdict of another.
+    unlisted
+        The number of further questions of the family, see `multiplicity.judge_claims`.
     """
     if not evidence:
         return ()
     p = np.array([1.0 if data is None else data.p() for data in evidence])
     levels = np.empty(len(p))
-    levels[np.argsort(p, kind="stable")] = alpha / np.arange(len(p), 0, -1)
-    stands = holm(p) <= alpha
+    levels[np.argsort(p, kind="stable")] = alpha / np.arange(len(p) + unlisted, unlisted, -1)
+    stands = holm(p, unlisted) <= alpha
     return tuple(
         data.judge(float(level)) if data and stand else "undecided"
         for data, stand, level in zip(evidence, stands, levels, strict=True)

@@ -11,6 +11,7 @@ from typing_extensions import override
 from loopscale.analysis.answers.best_cells import best, best_columns
 from loopscale.analysis.answers.claims import JudgedClaim, claim_notes, judged_claims
 from loopscale.analysis.answers.findings import claim_question, study_findings
+from loopscale.analysis.answers.standings import standings
 from loopscale.analysis.laws.law import study_laws
 from loopscale.analysis.recorded.load import load_results
 from loopscale.analysis.recorded.looks import decisions_of, order_sentences
@@ -162,6 +163,13 @@ def test_claims_on_nets_that_do_not_always_learn_have_the_same_words_everywhere(
         text: each.verdict for text, each in decided.items()
     }
     assert judged["1 beats 2"].verdict_in_words == "holds among learnt runs"
+    tables = {answer.label: answer.against_best for answer in best(results)}
+    assert (beside := tables["loops=2"])
+    assert beside.reversed.verdict_in_words == "better among learnt runs"
+    assert beside.reversed.interval == pytest.approx(judged["1 beats 2"].interval)
+    of_cell = {each.baseline: each.comparison for each in standings(results) if each.label == "loops=1"}
+    (of_algorithm,) = (each for text, each in judged.items() if "least" in text)
+    assert of_cell["least squares"].interval == of_algorithm.interval
     plain = judged["1 beats 2"].to_dict()
     assert (plain["verdict"], plain["among_learnt_runs"]) == ("holds", True), "programs compare single words"
     assert judged["4 beats 8"].verdict in ("not learnt", "learns more often")

@@ -108,18 +108,39 @@ def test_a_law_without_states_has_its_old_verdict():
     assert law.note == ""
 
 
-def test_comparisons_of_runs_on_the_plateau_are_not_learnt_and_keep_their_interval():
+def test_comparisons_of_too_few_learnt_runs_are_not_learnt():
     results = planted(HALF)
     learnt, half, never, _ = results.cells
     compared, other = compare_studies((results, results), [(learnt, half), (learnt, results.cells[3])])
     assert (compared.verdict, compared.plateau) == ("not learnt", "1 of 4 runs stand on the plateau")
-    assert compared.interval
+    assert compared.interval is None, "one pair of learnt runs has no interval"
     assert other.verdict != "not learnt"
+    assert other.interval
     baseline = results.baselines[0]
     beside = compare_with_baselines(results, [(never, baseline, None), (learnt, baseline, None)])
     assert [each.verdict == "not learnt" for each in beside] == [True, False]
     words = {standing.label: standing.verdict for standing in standings(results)}
     assert words["loops=6"] == "not learnt"
+
+
+def test_tables_compare_learnt_runs_as_claims_do():
+    results = planted({2.0: [100.0, 100, 150, 150, 100], 8.0: [100.0, 150, 100, math.inf, 100]})
+    claim = {
+        "first": {"training.loops": 2.0},
+        "second": {"training.loops": 8.0},
+        "of": "error",
+        "margin": None,
+    }
+    (judged,) = judged_claims(results, [ClaimSpec(text="fewer loops", **claim)])
+    assert judged.verdict_in_words == "does not hold among learnt runs"
+    (pair,) = compare_studies((results, results), [results.cells])
+    table = {answer.label: answer.against_best for answer in best(results)}
+    beside = table["loops=2"]
+    assert beside
+    assert table["loops=8"] is None
+    assert beside.verdict_in_words == pair.verdict_in_words == "worse among learnt runs"
+    for one in (beside, pair):
+        assert (one.ratio, one.interval, one.seeds) == (judged.sides.ratio, judged.interval, 5)
 
 
 def test_tables_show_the_counts_of_every_cell():

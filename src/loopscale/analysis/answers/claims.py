@@ -13,7 +13,6 @@ A claim of `emerged_at` asks which net leaves the plateau first. Runs on the pla
 side has them.
 """
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -34,10 +33,6 @@ from loopscale.questions.claim_verdict import ClaimJudgement, judge
 from loopscale.questions.measures import CURVE_MEASURES
 from loopscale.questions.until import family_hash
 from loopscale.records.decisions import Decision
-from loopscale.stats.contrasts import (
-    ALPHA,
-    deciding_replicates,
-)
 from loopscale.stats.learning import MeanFloor
 
 OF_RATIOS: tuple[ClaimVerdict, ...] = ("holds", "does not hold", "level", "undecided")
@@ -82,14 +77,8 @@ class JudgedClaim:
 
     @property
     def interval(self) -> Interval | None:
-        """The 95 % interval of the ratio, without correction for the number of claims.
-
-        With looks, the intervals of all looks cover together, so the interval of one look is wider.
-        """
-        if self.sides.looks:
-            low, high = self.sides.looks.interval()
-            return Interval(math.exp(low), math.exp(high))
-        return Interval(*self.sides.contrast.ratio()[1:]) if self.sides.contrast else None
+        """The 95 % interval of the ratio, without correction for the number of claims, see `Sides.interval`."""
+        return Interval(*self.sides.interval) if self.sides.interval else None
 
     @property
     def movement(self) -> tuple[tuple[float, float], tuple[float, float]] | None:
@@ -289,19 +278,11 @@ def _judged(
     family: int,
     decision: Decision | None,
 ) -> JudgedClaim:
-    verdict, needed = judgement.verdict, None
-    if verdict == "undecided" and sides.contrast:
-        # Holm may allow a wider level. The strictest level holds for all results of the other claims.
-        alpha = ALPHA / family
-        if sides.looks:
-            alpha = float(sides.looks.schedule.alphas(alpha)[-1])
-        needed = deciding_replicates(sides.contrast, spec.rule, 1 - alpha)
-        if needed and sides.among_learnt:
-            needed = math.ceil(needed * sides.replicates / sides.contrast.seeds)
+    verdict, needed = judgement.verdict, judgement.replicates
     if decision and decision.steps_factor != max((run.steps_factor for run in sides.runs), default=1):
         decision = None  # of shorter trainings
     if decision and decision.step == "decided":
-        verdict = cast(ClaimVerdict, decision.verdict)  # a look does not withdraw a verdict
+        verdict, needed = cast(ClaimVerdict, decision.verdict), None  # a look does not withdraw a verdict
     return JudgedClaim(spec, sides, verdict, judgement.alone, family, judgement.p, needed, decision)
 
 

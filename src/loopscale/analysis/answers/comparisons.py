@@ -1,10 +1,12 @@
-"""Comparisons of cells.
+"""Comparisons of cells, as claims that are made on the spot.
 
 A cell is compared with the best cell of its task, with classical algorithms, and with a cell of another study.
 
-Every part of the analysis compares here, and `stats.contrasts` gives the intervals. A comparison has the ratio of the
-first error to the second (geometric means over replicates), its 95 % interval and a verdict: `less` if the whole
-interval lies below 1, `more` if it lies above 1, else `undecided`.
+`questions.claim_evidence` compares the two sides and `questions.claim_verdict` judges them, as for the claims of a
+study's file. Only runs that have left the plateau are compared. If results may choose the number of replicates of a
+cell, the interval is that of the looks. A comparison has the ratio of the first error to the second (geometric means
+over replicates), its 95 % interval and a verdict: `less` if the whole interval lies below 1, `more` if it lies above
+1, else `undecided`.
 
 The comparisons of one table are one family, and `stats.multiplicity` corrects their verdicts. The printed interval is
 not corrected. The cells of a task are compared with the cell of lowest error, which the data choose. Their family is
@@ -12,35 +14,57 @@ therefore all pairs of cells of a task.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-import numpy as np
 import pandas as pd
 
 from loopscale.analysis.recorded.learning import on_plateau
+from loopscale.analysis.recorded.looks import cells_with_looks
 from loopscale.analysis.recorded.results import (
     CellResult,
     Results,
     TrialResult,
     mean,
 )
+from loopscale.analysis.recorded.runs import RecordedRuns, RunsOfStudies
 from loopscale.analysis.table import Interval
-from loopscale.questions.runs import logs_by_seed
-from loopscale.stats.contrasts import (
-    ALPHA,
-    Contrast,
-    contrast,
-    contrast_with_value,
-    deciding_replicates,
-    why_none,
-)
-from loopscale.stats.multiplicity import judge_claims
-from loopscale.stats.verdict_rule import DIFFERENCE
+from loopscale.questions.claim import ClaimSpec, ClaimVerdict
+from loopscale.questions.claim_evidence import Sides, compare_pairs
+from loopscale.questions.claim_verdict import ClaimJudgement, judge
+from loopscale.questions.runs import Runs
 
-ComparisonVerdict = Literal["less", "more", "level", "undecided", "not learnt", "no interval", "no answer"]
+ComparisonVerdict = Literal[
+    "less",
+    "more",
+    "level",
+    "learns more often",
+    "learns less often",
+    "undecided",
+    "not learnt",
+    "no interval",
+    "no answer",
+]
 NO_INTERVAL: Literal["no interval"] = "no interval"
+VERDICTS_OF_CLAIMS: dict[ClaimVerdict, ComparisonVerdict] = {
+    "holds": "less",
+    "does not hold": "more",
+    "level": "level",
+    "learns more often": "learns more often",
+    "learns less often": "learns less often",
+    "undecided": "undecided",
+    "not learnt": "not learnt",
+    "not run": "no answer",
+}
+"""The verdict on a comparison, by the verdict on the claim that its first side has less error."""
+REVERSED: dict[ComparisonVerdict, ComparisonVerdict] = {
+    "less": "more",
+    "more": "less",
+    "learns more often": "learns less often",
+    "learns less often": "learns more often",
+}
+"""The verdict on the second side beside the first, where it is another one."""
 READERS_VERDICTS = {"less": "better", "more": "worse"}
 """Verdicts on the first error beside the second, as readers say them."""
 
@@ -62,14 +86,16 @@ class Comparison:
     verdict: ComparisonVerdict = "no answer"
     """The verdict, corrected for the number of comparisons of the table."""
     seeds: int = 0
-    """The number of replicates behind the interval; 0 without an interval."""
+    """The replicates of each side that the interval took; 0 without an interval."""
     replicates: int | None = None
     """The number of replicates that would decide an undecided comparison, if the ratio stays the same. None above
     1,000, and for every other verdict."""
     why: str = ""
     """The reason if there is no interval."""
     plateau: str = ""
-    """The runs on the plateau, in words, if the verdict is "not learnt"."""
+    """The runs on the plateau, in words. Empty if all have left the plateau, or if their states are unknown."""
+    among_learnt: bool = False
+    """True if runs on the plateau are left out of the ratio."""
     alone: ComparisonVerdict = "no answer"
     """The verdict of the interval, without correction."""
     adjusted_p: float | None = None
@@ -86,7 +112,6 @@ class Comparison:
     @property
     def reversed(self) -> "Comparison":
         """The second error over the first error."""
-        words: dict[ComparisonVerdict, ComparisonVerdict] = {"less": "more", "more": "less"}
         ends = (self.ratio, self.high, self.low)
         ratio, low, high = (None if end is None else 1 / end if end else math.inf for end in ends)
         return replace(
@@ -96,14 +121,15 @@ class Comparison:
             ratio=ratio,
             low=low,
             high=high,
-            verdict=words.get(self.verdict, self.verdict),
-            alone=words.get(self.alone, self.alone),
+            verdict=REVERSED.get(self.verdict, self.verdict),
+            alone=REVERSED.get(self.alone, self.alone),
         )
 
     @property
     def verdict_in_words(self) -> str:
         """The corrected verdict for readers: `better` for a smaller error."""
-        return READERS_VERDICTS.get(self.verdict, self.verdict)
+        among = self.among_learnt and self.verdict in ("less", "more", "level", "undecided")
+        return READERS_VERDICTS.get(self.verdict, self.verdict) + " among learnt runs" * among
 
     @property
     def uncorrected(self) -> str:
@@ -123,48 +149,50 @@ class Comparison:
     def span(self) -> str:
         """The ratio with its interval, in words."""
         if self.ratio is None:
-            return "no ratio: too little has finished"
+            return f"no ratio: {self.why or 'too little has finished'}"
         if self.low is None or self.high is None:
             return f"{self.ratio:.3g} (no interval: {self.why})"
         return f"{self.ratio:.3g} (95 % interval {self.low:.3g} to {self.high:.3g})"
 
 
-_Compared = tuple[Comparison, Contrast | None]
-"""A comparison without its verdict, and its contrast."""
+_Asked = tuple[ClaimSpec, Sides[CellResult]]
+"""A claim on two errors that is made on the spot, and its data."""
 
 
-def _compared(
-    labels: tuple[str, str],
-    compared: Contrast | None,
-    rows: Sequence[np.ndarray],
-    runs: Sequence[TrialResult],
-    of: str = "error",
-) -> _Compared:
-    """The comparison of two rows of logs, or of one row relative to a value."""
-    plateau = on_plateau(runs, of)
-    if compared is not None:
-        known = Comparison(*labels, *compared.ratio(), seeds=compared.seeds, plateau=plateau)
-        return known, compared
-    means = [mean(row) for row in rows]
-    difference = means[0] - (means[1] if len(means) > 1 else 0.0)
-    if math.isnan(difference):
-        return Comparison(*labels), None
-    why = why_none(*rows) or "the noise is not known"
-    ratio = float(np.exp(difference))
-    return Comparison(*labels, ratio, verdict=NO_INTERVAL, why=why, plateau=plateau, alone=NO_INTERVAL), None
+def _claim(first: dict[str, Any], second: dict[str, Any]) -> ClaimSpec:
+    """The claim that one error is less than another.
+
+    The caller names the cells, so the notation of a study's file is left out, and with it the check of the notation.
+    """
+    return ClaimSpec.model_construct(text="", first=first, second=second, of="error", margin=None)
 
 
-def _compared_cells(
-    logs: np.ndarray, first: CellResult, second: CellResult, places: tuple[int, int], of: str = "error"
-) -> _Compared:
-    """The comparison of two cells, whose logs are the rows `places`."""
-    labels, rows = (first.label, second.label), logs[list(places)]
-    if not (~np.isnan(rows)).any(axis=1).all():
-        return Comparison(*labels), None
-    return _compared(labels, contrast(logs, *places), tuple(rows), (*first.runs, *second.runs), of)
+def _runs_of_tables(results: Results) -> Callable[..., RecordedRuns]:
+    """The runs of a study for the comparison of some of its cells: with looks if a look may order their replicates."""
+    chosen = cells_with_looks(results)
+    looked, fixed = RecordedRuns(results), RecordedRuns(results, looks=False)
+    return lambda *cells: looked if any(cell.key in chosen for cell in cells) else fixed
 
 
-def _judged(compared: Sequence[_Compared], unlisted: int = 0) -> list[Comparison]:
+def _beside_cell(runs: Runs[CellResult], first: CellResult, second: CellResult) -> _Asked:
+    """The comparison of two cells."""
+    claim = _claim({}, {})
+    answered = bool(first.runs and second.runs)
+    sides = compare_pairs(runs, claim, [(first, second)], [second]) if answered else Sides[CellResult]("", "")
+    return claim, replace(sides, first=first.label, second=second.label)
+
+
+def _beside_baseline(
+    runs: Runs[CellResult], cell: CellResult, baseline: TrialResult, step: int | None
+) -> _Asked:
+    """The comparison of a cell and an algorithm after a number of steps, by default the cell's T."""
+    claim = _claim({"loop": step} if step else {}, {"solver": {"kind": baseline.solver}})
+    if not cell.runs:
+        return claim, Sides(cell.label, baseline.solver)
+    return claim, replace(compare_pairs(runs, claim, [(cell,)], [baseline]), first=cell.label)
+
+
+def _judged(asked: Sequence[_Asked], unlisted: int = 0) -> list[Comparison]:
     """The verdicts of the comparisons of one table, as one family.
 
     Parameters
@@ -172,22 +200,44 @@ def _judged(compared: Sequence[_Compared], unlisted: int = 0) -> list[Comparison
     unlisted
         The number of comparisons that the data could have chosen for the table, but have not.
     """
-    family = len(compared) + unlisted
-    contrasts = [of_pair for _, of_pair in compared]
-    verdicts = judge_claims(contrasts, [DIFFERENCE] * len(compared), unlisted=unlisted)
-    judged = list[Comparison]()
-    for (known, of_pair), verdict in zip(compared, verdicts, strict=True):
-        needed = None
-        if of_pair and verdict.verdict == "undecided":
-            # The strictest level of the correction holds for all results of the other comparisons.
-            needed = deciding_replicates(of_pair, level=1 - ALPHA / family)
-        if of_pair:
-            words = {"verdict": verdict.verdict, "alone": verdict.alone, "adjusted_p": verdict.adjusted_p}
-            known = replace(known, **words, replicates=needed)
-        if known.plateau:
-            known = replace(known, verdict="not learnt", replicates=None)
-        judged.append(replace(known, family=family))
-    return judged
+    judgements = judge([claim for claim, _ in asked], [sides for _, sides in asked], unlisted)
+    family = len(asked) + unlisted
+    return [
+        _comparison(sides, judgement, family) for (_, sides), judgement in zip(asked, judgements, strict=True)
+    ]
+
+
+def _comparison(sides: Sides[CellResult], judgement: ClaimJudgement, family: int) -> Comparison:
+    labels = sides.first, sides.second
+    verdict, alone = VERDICTS_OF_CLAIMS[judgement.verdict], VERDICTS_OF_CLAIMS[judgement.alone]
+    if sides.no_logarithm:
+        return Comparison(
+            *labels, verdict=NO_INTERVAL, why="an error that is 0", alone=NO_INTERVAL, family=family
+        )
+    if sides.ratio is None and not sides.blocked:
+        return Comparison(*labels, family=family)
+    known = Comparison(
+        *labels,
+        sides.ratio,
+        verdict=verdict,
+        why="too few runs have learnt" if sides.blocked else sides.why,
+        plateau=on_plateau(sides.runs),
+        among_learnt=sides.among_learnt,
+        alone=alone,
+        family=family,
+    )
+    if sides.contrast is None or sides.interval is None:
+        # Counts of learnt runs need no ratio, and so have a verdict without an interval.
+        words = {"verdict": NO_INTERVAL} if verdict == "undecided" else {}
+        return replace(known, alone=NO_INTERVAL, **words)
+    return replace(
+        known,
+        low=sides.interval[0],
+        high=sides.interval[1],
+        seeds=sides.replicates if sides.among_learnt else sides.contrast.seeds,
+        replicates=judgement.replicates,
+        adjusted_p=judgement.adjusted_p,
+    )
 
 
 def correction_notes(comparisons: Iterable[Comparison], of_pairs: bool = False) -> list[str]:
@@ -216,17 +266,15 @@ def compare_with_lowest(results: Results) -> dict[str, Comparison]:
     The cell of lowest error has no comparison. The family is all pairs of cells of the same task, because any cell
     could have been the lowest.
     """
-    logs, compared, pairs = results.logs(), dict[str, _Compared](), 0
+    runs, asked, pairs = _runs_of_tables(results), dict[str, _Asked](), 0
     for cells in results.tasks.values():
         lowest = lowest_first(cells)[0]
         pairs += len(cells) * (len(cells) - 1) // 2
-        compared |= {
-            cell.key: _compared_cells(logs, cell, lowest, (cell.index, lowest.index))
-            for cell in cells
-            if cell is not lowest
+        asked |= {
+            cell.key: _beside_cell(runs(cell, lowest), cell, lowest) for cell in cells if cell is not lowest
         }
-    judged = _judged(list(compared.values()), unlisted=pairs - len(compared))
-    return dict(zip(compared, judged, strict=True))
+    judged = _judged(list(asked.values()), unlisted=pairs - len(asked))
+    return dict(zip(asked, judged, strict=True))
 
 
 def lowest_first(cells: Iterable[CellResult]) -> list[CellResult]:
@@ -235,35 +283,22 @@ def lowest_first(cells: Iterable[CellResult]) -> list[CellResult]:
 
 
 def compare_studies(
-    results: tuple[Results, Results], pairs: Sequence[tuple[CellResult, CellResult]], of: str = "error"
+    results: tuple[Results, Results], pairs: Sequence[tuple[CellResult, CellResult]]
 ) -> list[Comparison]:
     """Pairs of a cell of one study and a cell of another study, seed by seed, with the noise of both studies.
 
     The pairs are one family. A cell whose trials are in both studies counts once. Its ratio is 1, and has
     an interval if other cells tell the noise.
     """
-    cells = {_identity(cell, of): cell for study in results for cell in study.cells}
-    logs = logs_by_seed(list(cells.values()), lambda _, run: run[of] if run[of] > 0 else math.nan)
-    places = {identity: place for place, identity in enumerate(cells)}
-    compared = list[_Compared]()
-    for first, second in pairs:
-        rows = places[_identity(first, of)], places[_identity(second, of)]
-        known, of_pair = _compared_cells(logs, first, second, rows, of)
-        if of_pair and not math.isfinite(of_pair.half_width()):
+    runs = RunsOfStudies(cell for study in results for cell in study.cells)
+    asked = list[_Asked]()
+    for pair in pairs:
+        claim, sides = _beside_cell(runs, *map(runs.placed, pair))
+        if sides.contrast and not math.isfinite(sides.contrast.half_width()):
             # The runs differ in nothing, and no other cell tells their noise.
-            why = "the studies have the same runs"
-            known = Comparison(
-                known.first,
-                known.second,
-                known.ratio,
-                verdict=NO_INTERVAL,
-                why=why,
-                plateau=known.plateau,
-                alone=NO_INTERVAL,
-            )
-            of_pair = None
-        compared.append((known, of_pair))
-    return _judged(compared)
+            sides = replace(sides, contrast=None, why="the studies have the same runs")
+        asked.append((claim, sides))
+    return _judged(asked)
 
 
 def compare_with_baselines(
@@ -276,30 +311,8 @@ def compare_with_baselines(
     cells, each at its own T. With a number of steps, only cells that were trained for at least that many loops count.
     If the number is beyond T, all cells that were evaluated that far count.
     """
-    return _judged([_beside_baseline(results, *row) for row in rows])
-
-
-def _beside_baseline(
-    results: Results, cell: CellResult, baseline: TrialResult, step: int | None
-) -> _Compared:
-    if not cell.runs:
-        return Comparison(cell.label, baseline.solver), None
-    steps = step or cell.runs[0].loop
-    beyond = step is not None and step > cell.runs[0].loop
-
-    def error(other: CellResult, trial: TrialResult) -> float:
-        reach = trial.curve.last_loop if beyond else trial.loop
-        if other is not cell and (not other.replicated or (step is not None and reach < step)):
-            return math.nan
-        return trial.curve.error_after(step or trial.loop)
-
-    value = baseline_error(baseline, steps)
-    labels = (cell.label, f"{baseline.solver} after {steps} steps")
-    if not (math.isfinite(value) and value > 0):
-        return Comparison(*labels), None
-    logs = results.logs() if step is None else results.table_by_seed(error)
-    compared = contrast_with_value(logs, cell.index, value)
-    return _compared(labels, compared, (logs[cell.index] - math.log(value),), cell.runs)
+    runs = _runs_of_tables(results)
+    return _judged([_beside_baseline(runs(row[0]), *row) for row in rows])
 
 
 def ratios_to_solver(results: Results, solver: str) -> pd.DataFrame:
@@ -330,8 +343,3 @@ def ratios_to_solver(results: Results, solver: str) -> pd.DataFrame:
 def baseline_error(baseline: TrialResult, step: int) -> float:
     """The error of a classical algorithm after a step, or after its last step if that is earlier."""
     return baseline.curve.error_after(step) if baseline.curve else baseline["error"]
-
-
-def _identity(cell: CellResult, of: str) -> tuple[tuple[str, float], ...]:
-    """The runs of a cell with their values. Cells of two studies with equal runs are the same cell."""
-    return tuple(sorted((run.trial, run[of]) for run in cell.runs))

@@ -20,7 +20,7 @@ from loopscale.analysis.laws.held_out import AFTERWARDS, PredictedValue
 from loopscale.analysis.laws.law import NO_LAW, Law, Unfitted, study_laws
 from loopscale.analysis.laws.words import law_name, measure_name
 from loopscale.analysis.recorded.learning import NOT_LEARNT, learnt, on_plateau, study_sentence
-from loopscale.analysis.recorded.looks import order_sentences
+from loopscale.analysis.recorded.looks import order_sentences, schedule_of
 from loopscale.analysis.recorded.results import CellResult, Results, TrialResult, mean
 from loopscale.analysis.table import Column, number
 from loopscale.core.titles import bound_name, readable
@@ -220,6 +220,8 @@ def _next_cell(first: CellResult, second: CellResult, compared: Comparison | Non
     verdict = (decided | others).get(compared.verdict, "no verdict")
     if compared.lost:
         verdict += f" among {compared.family:,} comparisons"
+    if compared.ratio is None:
+        return f"Next is {second.name}, with {compared.span}; {verdict}."
     return f"Next is {second.name} with {compared.span} times the error of {first.name}: {verdict}."
 
 
@@ -326,8 +328,10 @@ def _best_two_cells(
     what = f"Whether {first.name} is better than {others[0].name}"
     if compared.verdict == "no interval":
         runs = min(len(cell.runs) if cell.replicated else 0 for cell in (first, *others))
+        schedule = schedule_of(results)
+        least = schedule.seeds[0] if schedule else 2
         because = f"there is no interval: {compared.why}"
-        yield _priced(results, what, because, 2, None, max(0, 4 - 2 * runs))
+        yield _priced(results, what, because, least, None, max(0, 2 * (least - runs)))
     elif compared.verdict == "undecided":
         yield _undecided(results, what, compared, groups=2)
 

@@ -77,7 +77,11 @@ STANDINGS: list[Column[Standing]] = [
     Column(("ratio",), "ratio", lambda standing: None if standing.exact else standing.ratio),
     Column(("low", "high"), "95 % interval", lambda standing: standing.comparison.interval),
     Column(("word",), "verdict", lambda standing: standing.verdict_in_words),
-    Column(("alone",), "uncorrected", lambda standing: standing.comparison.uncorrected),
+    Column(
+        ("alone",),
+        "uncorrected",
+        lambda standing: None if standing.exact else standing.comparison.uncorrected,
+    ),
 ]
 
 
@@ -89,15 +93,19 @@ def standings(results: Results) -> list[Standing]:
     """
     rows = [(cell, baseline) for cell in results.answered for baseline in cell.baselines]
     exact = [baseline_error(baseline, cell.runs[0].loop) < EXACT for cell, baseline in rows]
-    found: dict[int, Comparison] = {}
-    for kind in (False, True):
-        of_kind = [place for place, is_exact in enumerate(exact) if is_exact == kind]
-        compared = compare_with_baselines(results, [(*rows[place], None) for place in of_kind])
-        found |= zip(of_kind, compared, strict=True)
+    compared = iter(
+        compare_with_baselines(
+            results, [(*row, None) for row, is_exact in zip(rows, exact, strict=True) if not is_exact]
+        )
+    )
+    found = [
+        Comparison(cell.label, baseline.solver) if is_exact else next(compared)
+        for (cell, baseline), is_exact in zip(rows, exact, strict=True)
+    ]
     return [
         _standing(cell, baseline, found[place])
         for place, (cell, baseline) in enumerate(rows)
-        if found[place].ratio is not None
+        if exact[place] or found[place].verdict != "no answer"
     ]
 
 

@@ -124,7 +124,7 @@ def beside_best(name: str, compared: Comparison) -> str:
     if ratio is not None and low is not None and high is not None and round(ratio, 2) == 1:
         within = 100 * max(high - 1, 1 - low)
         return f"{name} has the same error within {max(within, 0.1):.2g} %"
-    return f"{name} has {compared.span} times this error"
+    return f"{name} has {compared.span}" + " times this error" * (compared.ratio is not None)
 
 
 def _lead(compared: Comparison) -> str:

@@ -18,6 +18,19 @@ def decisions_of(results: Results) -> tuple[Decision, ...]:
     return recorded_decisions(results.study.get("decisions") or {})
 
 
+def cells_with_looks(results: Results) -> frozenset[str]:
+    """The keys of the cells whose number of replicates the results may choose: those of claims and of decided laws.
+
+    Every other cell of a study with looks has the replicates of the first look. Empty for a study without looks.
+    """
+    if schedule_of(results) is None:
+        return frozenset()
+    of_claims = {
+        cell.key for spec in results.claim_specs for pair in spec.pairs(results.cells) for cell in pair
+    }
+    return frozenset(of_claims.union(*(decision.cells for decision in decisions_of(results))))
+
+
 def length_words(cells: Sequence[CellResult]) -> str:
     """The steps of the runs of some cells if `until.steps` has made them longer. Otherwise empty."""
     factors = {cell.steps_factor for cell in cells}

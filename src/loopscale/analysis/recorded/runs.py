@@ -1,7 +1,8 @@
 """The runs of recorded results, for the questions of a study."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -19,10 +20,17 @@ from loopscale.stats.milestones import Milestone, Unit
 
 
 class RecordedRuns(Runs[CellResult]):
-    """The runs that answer for the cells of a recorded study."""
+    """The runs that answer for the cells of a recorded study.
 
-    def __init__(self, results: Results) -> None:
+    Parameters
+    ----------
+    looks
+        False for cells whose number of replicates no result has chosen, so that their intervals need no looks.
+    """
+
+    def __init__(self, results: Results, looks: bool = True) -> None:
         self.results = results
+        self._looks = looks
 
     @property
     @override
@@ -32,7 +40,7 @@ class RecordedRuns(Runs[CellResult]):
     @cached_property
     @override
     def schedule(self) -> LookSchedule | None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return schedule_of(self.results)
+        return schedule_of(self.results) if self._looks else None
 
     @override
     def logs(self, of: str) -> Array:
@@ -88,3 +96,45 @@ class RecordedRuns(Runs[CellResult]):
 def _as_written(path: str) -> str:
     """The name in a study's file of a recorded setting of a solver. A construction is written without its own level."""
     return "name" if path == "construction.kind" else path.removeprefix("construction.")
+
+
+class RunsOfStudies(Runs[CellResult]):
+    """The runs of cells of several studies, which are compared by their last evaluations.
+
+    A cell whose trials are in two studies counts once in the noise. Two studies have no looks in common.
+    """
+
+    def __init__(self, cells: Iterable[CellResult]) -> None:
+        self._cells = {_identity(cell): cell for cell in cells}
+        self._places = {identity: place for place, identity in enumerate(self._cells)}
+
+    @property
+    @override
+    def cells(self) -> Sequence[CellResult]:
+        return list(self._cells.values())
+
+    @property
+    @override
+    def schedule(self) -> LookSchedule | None:
+        return None
+
+    @override
+    def baseline(self, cell: CellResult, side: SolverSide) -> TrialResult | None:
+        return None
+
+    @override
+    def passed(self, milestone: Milestone) -> Callable[[Any], Emergence | None]:
+        return lambda _: None
+
+    @override
+    def at_cost(self, pairs: Sequence[Sequence[CellResult]], basis: Unit, of: str) -> Array | None:
+        return None
+
+    def placed(self, cell: CellResult) -> CellResult:
+        """The cell with its row in the tables of all cells."""
+        return replace(cell, index=self._places[_identity(cell)])
+
+
+def _identity(cell: CellResult) -> tuple[tuple[str, float], ...]:
+    """The runs of a cell with their errors. Cells of two studies with equal runs are the same cell."""
+    return tuple(sorted((run.trial, run["error"]) for run in cell.runs))
