@@ -198,7 +198,7 @@ def linked(text: str, source: Path, page: str) -> str:
             return words if words.startswith("`") else f"`{words}`"
         return f"[{words}]({os.path.relpath(name, Path(page).parent)}{'#' + anchor if anchor else ''})"
 
-    return re.sub(r"(?<!!)\[(?P<words>[^\]\n]+)\]\((?P<target>[^)\s]+)\)", link, text)
+    return re.sub(r"(?<!!)\[(?P<words>(?:[^\]\n]|\n(?!\n))+)\]\((?P<target>[^)\s]+)\)", link, text)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,8 @@ pytestmark = pytest.mark.parametrize(
 
 RATE = 4.1e10
 """FLOP/s of one idle thread at these sizes: 0.0675 s per step of a looped net, 0.128 s of an AlgoFormer."""
+HOURS = {"translation/reduced/german_english": 2}
+"""Limits of reduced studies that need more than an hour on two cores. Four core-hours are agreed for translation."""
 
 
 @cache
@@ -46,10 +48,10 @@ def test_a_study_survives_a_round_trip_through_plain_data(path: Path):
 
 
 @pytest.mark.slow
-def test_a_study_can_be_planned_and_a_reduced_study_takes_under_an_hour(path: Path):
+def test_a_study_can_be_planned_and_a_reduced_study_takes_under_an_hour_or_its_own_limit(path: Path):
     planned = plan_study(Study.load(path), rate=RATE, workers=2)
     assert planned.trials == Study.load(path).planned > 0
     if "reduced" in path.parts:
-        assert planned.hours[1] < 1
+        assert planned.hours[1] < HOURS.get(planned.study, 1)
     if path.stem == "quickstart":
         assert planned.hours[1] * 3600 < 150

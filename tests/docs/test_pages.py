@@ -60,6 +60,20 @@ def test_a_link_to_a_file_of_the_project_leads_to_its_page_on_the_site():
     )
 
 
+def test_copied_pages_have_links_to_pages_of_the_site_only():
+    copies = generator().COPIES
+    pages = {page.resolve() for page in (ROOT / "docs").rglob("*.md")}
+    pages |= {(ROOT / "docs" / name).resolve() for name in copies}
+    for name, file in copies.items():
+        text = generator().copied(ROOT / file, name)
+        targets = [target for target in re.findall(r"\]\(([^)\s#]+)", text) if not re.match(r"\w+:", target)]
+        assert [
+            target
+            for target in targets
+            if (ROOT / "docs" / name).parent.joinpath(target).resolve() not in pages
+        ] == []
+
+
 def test_generated_pages_have_sound_tables_and_defaults_as_a_study_has_them():
     texts = [generator().study_file(), generator().tables(), generator().members("bounds", "A bound.")]
     for text in texts:

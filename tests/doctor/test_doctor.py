@@ -122,6 +122,7 @@ def test_the_doctor_heals_every_damage_and_every_answer_is_as_before(
         "format",
         "curves",
         "descriptions",
+        "last values",
         "metrics",
         "settings",
         "weights",

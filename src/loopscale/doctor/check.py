@@ -1,7 +1,7 @@
 """A check of the doctor, its findings, and the store that the doctor examines."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -26,6 +26,16 @@ STAGES: tuple[Stage, ...] = (
 )
 """The order of the checks. A check finds the repairs of the stages before: curves come from the sources, which are the
 descriptions and the weights. Conclusions follow from the results."""
+
+
+LISTED_NAMES = 3
+"""Names that a finding lists."""
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first names, and the number of the others."""
+    more = f" and {len(names) - LISTED_NAMES:,} more" if len(names) > LISTED_NAMES else ""
+    return ", ".join(names[:LISTED_NAMES]) + more
 
 
 class CannotMend(Exception):

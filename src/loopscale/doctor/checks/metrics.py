@@ -1,4 +1,4 @@
-"""The metrics of trials: their last values, their histories, and the results of the evaluation."""
+"""The metrics of trials: their histories, and the results of the evaluation."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -6,7 +6,7 @@ from functools import partial
 
 from typing_extensions import override
 
-from loopscale.doctor.check import CannotMend, Check, Finding, Patient
+from loopscale.doctor.check import CannotMend, Check, Finding, Patient, listed
 from loopscale.doctor.second_evaluation import (
     evaluate_again,
     job_of,
@@ -41,12 +41,10 @@ RESULTS = ("error", "error_last")
 """The results that every evaluation records, without their prefix."""
 OF_FLOOR = ("validate_floor", "validate_ignorance")
 """The metrics that every training records if the floor of its task is known."""
-LISTED_NAMES = 3
-"""Names that a finding lists."""
 
 
 class Metrics(Check):
-    """The last values of all metrics end their histories, and finished trials have all validations and results."""
+    """Finished trials have all validations and results."""
 
     name = "metrics"
     stage = "results"
@@ -55,7 +53,6 @@ class Metrics(Check):
     def find(self, patient: Patient) -> Iterator[Finding]:
         if patient.store.read_only:
             return
-        yield from _mismatches(patient)
         left = patient.store.metric_mismatches()
         for study in list(patient.studies):
             trials = [run for run in patient.studies[study] if run.is_trial and run.id not in left]
@@ -70,7 +67,7 @@ class Metrics(Check):
                     yield Finding(
                         "error",
                         f"trial {run.tags['trial']} of {study}",
-                        f"{_listed(lost)} of the finished trial are lost",
+                        f"{listed(lost)} of the finished trial are lost",
                         remedy_of_results(study, run),
                         partial(_mend_results, patient, study, run),
                     )
@@ -79,26 +76,6 @@ class Metrics(Check):
 def _present(patient: Patient, study: str, run: Run) -> Run:
     """The run as the records have the run now, after repairs."""
     return next(each for each in patient.studies[study] if each.id == run.id)
-
-
-def _mismatches(patient: Patient) -> Iterator[Finding]:
-    """Runs whose last values are not the ends of their histories: one of the two tables has lost rows."""
-    places = {
-        run.id: f"trial {run.tags['trial']} of {study}" if run.is_trial else study
-        for study, runs in patient.studies.items()
-        for run in runs
-    }
-    for run, names in patient.store.metric_mismatches().items():
-        if run in places:
-            what = f"the last values of {_listed(names)} and their histories disagree, so one of them has lost rows"
-            remedy = "restore the database from a copy"
-            yield Finding("error", places[run], what, remedy, partial(_mend_tables, patient, run))
-
-
-def _mend_tables(patient: Patient, run: str) -> str:
-    patient.store.mend_metrics(run)
-    patient.forget_runs()
-    return "each table was completed from the other"
 
 
 def _recorded_points(patient: Patient, runs: list[Run]) -> dict[str, set[tuple[str, int]]]:
@@ -126,7 +103,7 @@ def _lost_validations(
     place = f"trial {run.tags['trial']} of {study}"
     remedy = f"`loopscale run {study} --again {run.tags['trial']}` trains the trial again"
     if lost:
-        what = f"{len(lost):,} values of {_listed(sorted({name for name, _ in lost}))} are lost"
+        what = f"{len(lost):,} values of {listed(sorted({name for name, _ in lost}))} are lost"
         return [Finding("error", place, what, remedy, partial(_log, patient, run, lost))]
     if len([step for name, step in recorded if name == "error"]) < min(2, validations_of(run, every)):
         what = "the validations before the last one are lost, and no copy has them"
@@ -188,7 +165,7 @@ def _mend_results(patient: Patient, study: str, run: Run) -> str:
         points = {(name, 0 if name in settings else step): value for name, value in lost.items()}
         _log(patient, run, points)
     if left := [name for name in _lost_results(run) if name not in lost]:
-        raise CannotMend(f"{_listed(left)} are in no copy; {'; '.join(reasons) or 'the mirror lacks them'}")
+        raise CannotMend(f"{listed(left)} are in no copy; {'; '.join(reasons) or 'the mirror lacks them'}")
     return f"{len(lost)} values were written again"
 
 
@@ -236,8 +213,3 @@ def _log(patient: Patient, run: Run, points: Mapping[tuple[str, int], float]) ->
     patient.store.log_points(run.id, points, run.end or run.start)
     patient.forget_runs()
     return f"{len(points):,} values were written again"
-
-
-def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - LISTED_NAMES:,} more" if len(names) > LISTED_NAMES else ""
-    return ", ".join(names[:LISTED_NAMES]) + more
