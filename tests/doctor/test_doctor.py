@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import sqlite3
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -266,8 +267,7 @@ def test_a_killed_driver_leaves_folders_that_the_next_run_removes(place: Place):
     assert any(path.name.startswith("session_") for path in (private / "r").iterdir())
     process.kill()
     process.communicate()
-    stranger = private.with_name(f"{FOLDER_PREFIX}stranger")
-    stranger.mkdir()
+    stranger = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir=private.parent))
     alive = place.temporary / mark.name.replace(f"-{process.pid}.", f"-{os.getpid()}.")
     shutil.copytree(mark, alive)
     alive_start = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]

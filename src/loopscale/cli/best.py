@@ -122,5 +122,7 @@ def _ratio(standing: "types.Standing | None") -> str | None:
         return None
     if standing.exact:
         return "exact"
+    if standing.ratio is None:
+        return standing.verdict_in_words
     interval = standing.comparison.interval
     return f"{standing.ratio:.3g}" + (f" ({interval})" if interval else "")

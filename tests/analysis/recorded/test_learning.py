@@ -1,6 +1,7 @@
 """Runs on the plateau and runs that are still falling: verdicts, words, tables and figures."""
 
 import math
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,19 @@ def test_comparisons_of_too_few_learnt_runs_are_not_learnt():
     assert [each.verdict == "not learnt" for each in beside] == [True, False]
     words = {standing.label: standing.verdict for standing in standings(results)}
     assert words["loops=6"] == "not learnt"
+
+
+def test_sentences_say_why_nets_on_the_plateau_have_no_ratio():
+    sentences = study_findings(planted({2.0: [math.inf, math.inf], 4.0: [math.inf, math.inf]})).sentences
+    assert (
+        "Next is loops=2. Its error has no ratio to that of loops=4, because 4 of 4 runs stand on the plateau."
+        in sentences
+    )
+    (beside,) = (sentence for sentence in sentences if "ridge" in sentence)
+    assert re.fullmatch(
+        r"There is no ratio to the error of ridge after 4 steps, [\d.]+, because 2 of 2 runs stand on the plateau\.",
+        beside,
+    )
 
 
 def test_tables_compare_learnt_runs_as_claims_do():

@@ -216,12 +216,20 @@ def _answer(findings: Findings, task: str, cells: Sequence[CellResult]) -> Itera
 def _next_cell(first: CellResult, second: CellResult, compared: Comparison | None) -> str:
     assert compared
     decided = dict.fromkeys(("less", "more"), "the difference is decided")
-    others = {"undecided": "undecided which is better", NOT_LEARNT: f"{NOT_LEARNT}: {compared.plateau}"}
+    others = {
+        "undecided": "undecided which is better",
+        NOT_LEARNT: f"{NOT_LEARNT}: {compared.plateau}",
+        "learns more often": "the next learns more often",
+        "learns less often": "the next learns less often",
+    }
     verdict = (decided | others).get(compared.verdict, "no verdict")
+    if compared.among_learnt and compared.verdict in ("less", "more", "undecided"):
+        verdict += " among learnt runs"
     if compared.lost:
         verdict += f" among {compared.family:,} comparisons"
     if compared.ratio is None:
-        return f"Next is {second.name}, with {compared.span}; {verdict}."
+        because = compared.plateau or compared.why or "too little has finished"
+        return f"Next is {second.name}. Its error has no ratio to that of {first.name}, because {because}."
     return f"Next is {second.name} with {compared.span} times the error of {first.name}: {verdict}."
 
 
@@ -232,6 +240,8 @@ def _standing(standing: Standing) -> str:
     low, high = standing.comparison.low, standing.comparison.high
     interval = f" (95 % interval {number(low)} to {number(high)})" if low else ""
     algorithm = f"the error of {standing.algorithm} {after}, {number(standing.baseline_error)}"
+    if standing.ratio is None:
+        return f"There is no ratio to {algorithm}, because {standing.comparison.plateau}."
     verdict = f" ({NOT_LEARNT}: {standing.comparison.plateau})" if standing.verdict == NOT_LEARNT else ""
     return f"That is {number(standing.ratio)} times{interval} {algorithm}{verdict}."
 

@@ -1,6 +1,5 @@
 """Standings: cells beside the classical algorithms that ran on their tasks."""
 
-import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -45,8 +44,9 @@ class Standing:
         return readable(self.baseline)
 
     @property
-    def ratio(self) -> float:
-        return self.comparison.ratio or math.nan
+    def ratio(self) -> float | None:
+        """None for an error that is rounding, and if too few runs have learnt."""
+        return self.comparison.ratio
 
     @property
     def verdict(self) -> str:
@@ -74,7 +74,7 @@ STANDINGS: list[Column[Standing]] = [
     Column.attribute("loop", "steps"),
     Column.attribute("error", "error of the net", "1 = predicting nothing"),
     Column.attribute("baseline_error", "error of the algorithm", "1 = predicting nothing"),
-    Column(("ratio",), "ratio", lambda standing: None if standing.exact else standing.ratio),
+    Column.attribute("ratio"),
     Column(("low", "high"), "95 % interval", lambda standing: standing.comparison.interval),
     Column(("word",), "verdict", lambda standing: standing.verdict_in_words),
     Column(

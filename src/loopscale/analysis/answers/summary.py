@@ -134,6 +134,8 @@ def _lead(compared: Comparison) -> str:
         "level": "so both are level",
         NOT_LEARNT: f"but {compared.plateau}",
         "no interval": "but there are too few runs for a verdict",
+        "learns more often": "and learns more often",
+        "learns less often": "and learns less often",
     }.get(compared.verdict, "so the order of both is undecided")
 
 
@@ -156,14 +158,12 @@ def _best_of_tasks(findings: Findings) -> str:
     ratios = [lead.ratio for lead in leads if lead.ratio is not None]
     ends = [number(end) for end in dict.fromkeys((min(ratios), max(ratios)))] if ratios else []
     certain = sum(lead.verdict == "more" for lead in leads)
-    return _sentence(
-        [
-            f"best on {count} of {_many(len(rivals), 'task')} is {name or 'the only cell'}",
-            f"the next cell of a task has {' to '.join(ends)} times the lowest error, which is certain on"
-            f" {certain or 'no'} {'task' if certain < 2 else 'tasks'}",
-            span,
-        ]
+    next_cell = (
+        f"the next cell of a task has {' to '.join(ends)} times the lowest error, which is certain on"
+        f" {certain or 'no'} {'task' if certain < 2 else 'tasks'}"
     )
+    best_cell = f"best on {count} of {_many(len(rivals), 'task')} is {name or 'the only cell'}"
+    return _sentence([best_cell, *([next_cell] if ends else []), span])
 
 
 def _names(findings: Findings, cells: Sequence[CellResult]) -> list[str]:

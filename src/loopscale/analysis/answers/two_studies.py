@@ -195,7 +195,10 @@ def _sentences(studies: TwoStudies) -> Iterator[str]:
         verdict += f", {compared.plateau}" if compared.verdict == "not learnt" else ""
         yield f"The error of {second} is {compared.span} times the error of {first}{verdict}."
     else:
-        words = ("less", "more", "undecided", "not learnt", "no interval")
+        words = (
+            *("less", "more", "learns more often", "learns less often"),
+            *("undecided", "not learnt", "no interval"),
+        )
         counts = {word: sum(pair.comparison.verdict == word for pair in known) for word in words}
         summary = ", ".join(
             f"{READERS_VERDICTS.get(word, word)} in {count}" for word, count in counts.items() if count
