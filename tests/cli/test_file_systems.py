@@ -71,7 +71,7 @@ def test_every_reader_answers_without_locks_and_says_so_in_one_line(copy: Path, 
 
 
 def test_every_reader_answers_on_a_full_disk(store: Path, elsewhere: Path):
-    with small_disk(elsewhere / "disk", "2m") as disk:
+    with small_disk(elsewhere / "disk", "32m") as disk:
         shutil.copytree(store, disk / "records", ignore=shutil.ignore_patterns("mirror", "reports"))
         subprocess.run(["dd", "if=/dev/zero", f"of={disk}/ballast", "bs=4k"], capture_output=True)
         assert shutil.disk_usage(disk).free == 0
